@@ -1,0 +1,67 @@
+# One command for each thing that a person or CI does; `make help` lists them.
+# Needs Python >= 3.11 (with venv and pip) and make. All that is installed goes into .venv, and
+# stamp files in it record what is done, so that a second run does no work twice.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MODEL := smollm2-135m-instruct
+# Extra words: `make train ARGS="--timesteps 500"`, `make test PYTEST_ARGS="-k engine"`.
+ARGS ?=
+PYTEST_ARGS ?=
+
+VENV_STAMP := $(VENV)/.made
+INSTALL_STAMP := $(VENV)/.installed
+MODEL_STAMP := $(VENV)/.model-fetched
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup train test lint format bench clean
+
+help: ## list these commands
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
+
+setup: $(MODEL_STAMP) ## make .venv, install, fetch the model (93 MB, once a user)
+
+train: setup ## train a PPO controller on the live engine, compare, export
+	$(BIN)/python train.py --policy ppo $(ARGS)
+
+test: setup lint ## check style and types, run every test
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+lint: $(INSTALL_STAMP) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALL_STAMP) ## let ruff rewrite the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## measure every figure of the spine, exit 1 when a bar is missed
+	$(BIN)/python -m benchmarks.spine --check $(ARGS)
+
+clean: ## remove .venv and caches (runs/ and the fetched model stay)
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV_STAMP):
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(sys.version_info < (3, 11) and \
+		f"Python {v} was found, DraftGym needs 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch goes first and by itself: the pinned build is settled before anything else can pull in
+# another, and a failed 200 MB download fails early.
+# --no-compile: Python compiles what it imports; compiling every file beforehand costs a minute.
+$(INSTALL_STAMP): $(VENV_STAMP) pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --no-compile -c constraints.txt torch
+	$(BIN)/python -m pip install --no-compile -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(MODEL_STAMP): $(INSTALL_STAMP) $(wildcard models/registry.toml)
+	$(BIN)/python -m models.fetch $(MODEL)
+	@touch $@

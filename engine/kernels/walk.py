@@ -1,0 +1,100 @@
+"""Target-only verification: walk the tree along the tokens that the target itself chose.
+
+At the root take the target's token x; if a kept child carries x go there and repeat, else emit x as
+the bonus token and stop. Lossless for any tree (ALGORITHMS.md section 3). With a margin below 1
+(AdaptiveSpec, lossy) the best child within the margin is taken where x is no child.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from engine.protocol import Bools, Floats, Ints
+from engine.state import SlotState, TreeState
+
+
+@njit(cache=True)
+def walk(
+    decoding: Bools,
+    root_token: Ints,  # [R, S] what the target emits after the root
+    node_token: Ints,  # [R, S, N] what it emits after each kept candidate
+    log_ratio: Floats,  # [R, S, N] log target probability of a candidate over the top one's
+    margin: Floats,  # [R, S]
+    slots: SlotState,
+    trees: TreeState,
+) -> None:
+    """Fill path, new_tokens, accepted_length and let_through of every decoding slot.
+
+    What lies behind a stop token or the token limit is cut off.
+    """
+    replicas, n_slots, _ = trees.parent.shape
+    for r in range(replicas):
+        for s in range(n_slots):
+            trees.path_length[r, s] = 0
+            trees.accepted_length[r, s] = 0
+            trees.let_through[r, s] = 0
+            if not decoding[r, s]:
+                continue
+            node = -1
+            wanted = root_token[r, s]
+            length = 0
+            while True:
+                best = -1
+                exact = False
+                for i in range(node + 1, trees.size[r, s]):
+                    if not trees.kept[r, s, i] or trees.parent[r, s, i] != node or exact:
+                        continue
+                    if trees.token[r, s, i] == wanted:
+                        best, exact = i, True
+                    elif margin[r, s] < 1.0 and log_ratio[r, s, i] >= np.log(margin[r, s]):
+                        if best < 0 or log_ratio[r, s, i] > log_ratio[r, s, best]:
+                            best = i
+                if best < 0:
+                    break
+                trees.let_through[r, s] += not exact
+                trees.path[r, s, length] = best
+                trees.new_tokens[r, s, length] = trees.token[r, s, best]
+                length += 1
+                node = best
+                wanted = node_token[r, s, best]
+            trees.new_tokens[r, s, length] = wanted
+            emitted = min(length + 1, slots.max_tokens[r, s] - slots.emitted[r, s])
+            for i in range(emitted):
+                if is_stop(trees.new_tokens[r, s, i], slots.stop[r, s]):
+                    emitted = i + 1
+                    break
+            trees.accepted_length[r, s] = emitted
+            trees.path_length[r, s] = min(length, emitted)
+
+
+@njit(cache=True)
+def is_stop(token: int, stops: Ints) -> bool:
+    """Whether the token ends the output."""
+    for stop in stops:
+        if stop >= 0 and token == stop:
+            return True
+    return False
+
+
+@njit(cache=True)
+def accepted_within(decoding: Bools, tiers: Ints, trees: TreeState, result: Ints) -> None:
+    """What smaller trees would have emitted: result [R, S, D + 1, len(tiers)].
+
+    Entry (d, t) is the accepted length had only nodes of depth ≤ d among the tiers[t] likeliest
+    candidates been kept. Exact for subtrees of the verified tree.
+    """
+    replicas, n_slots, depths, n_tiers = result.shape
+    for r in range(replicas):
+        for s in range(n_slots):
+            for d in range(depths):
+                for t in range(n_tiers):
+                    length = 0
+                    if decoding[r, s]:
+                        length = 1
+                        for i in range(min(d, trees.path_length[r, s])):
+                            if trees.rank[r, s, trees.path[r, s, i]] < tiers[t]:
+                                length += 1
+                            else:
+                                break
+                    result[r, s, d, t] = min(length, trees.accepted_length[r, s])

@@ -1,0 +1,36 @@
+"""Bring a controller's plan inside what the engine can do, and count what had to change."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.errors import UserError
+from engine.protocol import Bools, Ints, Limits, Plan
+
+
+def clip_plan(plan: Plan, limits: Limits, decoding: Bools, remaining: Ints) -> tuple[Plan, int]:
+    """The plan within limits, and how many entries of decoding slots lay outside.
+
+    A tree deeper than the tokens a request may still emit is cut without counting: no controller
+    can know it better. NaN margins are an error, since no clipping can guess what was meant.
+    """
+    if np.isnan(plan.margin[decoding]).any():
+        raise UserError("the plan's acceptance margin is NaN; expected a number above 0, 1 is lossless")
+    bounds = (
+        ("depth", 0, limits.max_depth),
+        ("width", 1, limits.max_width),
+        ("nodes", 0, limits.max_nodes),
+    )
+    outside = 0
+    clipped = {}
+    for name, low, high in bounds:
+        given = np.asarray(getattr(plan, name), np.int64)
+        if given.shape != decoding.shape:
+            raise UserError(f"the plan's {name} has shape {given.shape}, expected {decoding.shape}")
+        clipped[name] = np.clip(given, low, high)
+        outside += int((clipped[name] != given)[decoding].sum())
+    deepest = np.maximum(remaining - 1, 0)
+    clipped["depth"] = np.where(decoding, np.minimum(clipped["depth"], deepest), 0)
+    # A tree without nodes need not be drafted.
+    clipped["depth"] = np.where(clipped["nodes"] == 0, 0, clipped["depth"])
+    return plan._replace(**clipped), outside

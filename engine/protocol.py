@@ -1,0 +1,179 @@
+"""What the engine and a controller say to each other: View, Plan, Candidates, Outcome, Controller.
+
+NumPy only, so an exported controller can import it anywhere. A controller is handed one replica's
+slice: every per-request array has one entry a slot, and only slots in `view.active` mean anything.
+S is the number of slots, D the deepest tree allowed, C the class count, N the candidates a slot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Limits(NamedTuple):
+    """What the engine can do at most; a plan outside is clipped and counted."""
+
+    slots: int = 16
+    max_depth: int = 8
+    max_width: int = 8
+    max_nodes: int = 64  # kept nodes a request, the root not counted
+
+    @property
+    def max_candidates(self) -> int:
+        """Scored candidates a slot: w at depth 1, w·w at each later depth."""
+        return self.max_width + (self.max_depth - 1) * self.max_width**2
+
+
+class View(NamedTuple):
+    """What a controller sees before it decides. Times are on the engine's clock."""
+
+    active: Bools  # [S] decodes in this iteration
+    slo_class: Ints  # [S] index into class_names
+    tokens_out: Ints  # [S] tokens emitted after the first
+    decode_time_s: Floats  # [S] time since the first token
+    tpot_objective_s: Floats  # [S] seconds per token, inf without an objective
+    slack_tokens: Floats  # [S] tokens_out - decode_time / objective; negative is late
+    queue_age_s: Floats  # [S] time that the request waited for its slot
+    context_tokens: Ints  # [S] prompt and output held in the cache
+    remaining_tokens: Ints  # [S] tokens still allowed
+    proposed: Floats  # [S, D] decayed count: how often position 1..D was offered
+    accepted: Floats  # [S, D] decayed count: how often it was accepted
+    since_proposed: Ints  # [S, D] iterations since the position was last offered
+    draft_confidence: Floats  # [S] drafter's top-1 probability at the last root, 0 if never drafted
+    class_names: tuple[str, ...]
+    class_tpot_objective_s: Floats  # [C]
+    queued: Ints  # [C] requests waiting for a slot
+    oldest_queued_s: Floats  # [C] age of the oldest of them, 0 when none waits
+    prefilling: int  # slots whose prompt is not through yet
+    kv_free_tokens: int  # rows not taken by contexts
+    kv_total_tokens: int
+    memory_bytes: int  # weights and caches of the process's networks
+    power_watts: float
+    power_cap_watts: float  # inf without a cap
+    power_is_measured: bool  # False: modelled from utilisation
+    clock_s: float
+    iteration_s: float  # length of the previous iteration, 0 at the start
+    unloaded_tpot_s: float  # ordinary decoding alone on this machine
+    limits: Limits
+
+
+class Plan(NamedTuple):
+    """How to speculate in the coming iteration."""
+
+    depth: Ints  # [S] draft steps, 0 is ordinary decoding
+    width: Ints  # [S] beam width, 1 is a chain
+    nodes: Ints  # [S] nodes kept for verification, the root not counted
+    margin: Floats  # [S] acceptance margin, 1 is lossless
+    node_budget: int  # nodes kept over the whole batch, roots not counted
+    prefill_tokens: int = 256  # prompt tokens that may be processed before decoding
+    max_running: int = 16  # requests that may hold a slot
+
+
+class Candidates(NamedTuple):
+    """Drafted trees as flat arrays; entries from size[s] on mean nothing.
+
+    A parent always stands before its children; parent -1 is the root (the last emitted token).
+    """
+
+    size: Ints  # [S]
+    parent: Ints  # [S, N] index of the parent among the slot's candidates, -1 the root
+    depth: Ints  # [S, N] 1 for children of the root
+    token: Ints  # [S, N]
+    probability: Floats  # [S, N] product of draft probabilities from the root
+
+
+class Outcome(NamedTuple):
+    """What an iteration brought. `ran` marks the slots that decoded in it."""
+
+    ran: Bools  # [S]
+    slo_class: Ints  # [S]
+    accepted_length: Ints  # [S] tokens emitted, the bonus token included
+    drafted: Ints  # [S] candidates scored
+    verified: Ints  # [S] nodes verified, the root included
+    wasted: Ints  # [S] drafted or verified and not accepted
+    let_through: Ints  # [S] tokens accepted by the margin rule that the target did not choose
+    proposed: Bools  # [S, D] position offered to the target
+    accepted: Bools  # [S, D] position accepted
+    accepted_within: Ints  # [S, D + 1, N_TIERS] emitted had only that depth and node budget been kept
+    finished: Bools  # [S] the request ended in this iteration
+    valid_tokens: Ints  # [S] emitted tokens that kept to the objective (ALGORITHMS.md §10)
+    start_s: float  # clock at the start
+    prefill_s: float
+    draft_s: float
+    select_s: float
+    verify_s: float
+    controller_s: float
+    other_s: float  # admission, view, commit: the engine's own work
+    energy_joules: float
+    memory_bytes: int
+    clipped: int  # plan entries outside the limits
+    shrunk: int  # kept nodes dropped to fit the node budget or the cache
+
+    @property
+    def iteration_s(self) -> float:
+        """Length of the iteration on the engine's clock."""
+        return (
+            self.prefill_s
+            + self.draft_s
+            + self.select_s
+            + self.verify_s
+            + self.controller_s
+            + self.other_s
+        )
+
+
+# Node budgets for which `Outcome.accepted_within` tells what would have been accepted.
+NODE_TIERS: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Controller:
+    """Decides how to speculate. A subclass must give `plan`; the rest has sensible defaults."""
+
+    name = "controller"
+    lossless = True
+
+    def reset(self, limits: Limits) -> None:
+        """A new episode begins: forget what was learned about running requests."""
+
+    def plan(self, view: View) -> Plan:
+        """The plan for the coming iteration."""
+        raise NotImplementedError(f"{type(self).__name__} defines no plan()")
+
+    def extend(self, view: View, plan: Plan, step: int, candidates: Candidates) -> Bools | None:
+        """Which slots draft on after draft step `step` (1, 2, …); None leaves it to the depth.
+
+        An override forces a host synchronisation in every draft step, and that time is charged.
+        """
+        return None
+
+    def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools | None:
+        """Which candidates [S, N] to verify, closed under parents.
+
+        None keeps each slot's `plan.nodes` best by path probability (EAGLE-2), and no more than
+        `plan.node_budget` over the batch.
+        """
+        return None
+
+    def observe(self, outcome: Outcome) -> None:
+        """What the iteration brought."""
+
+
+def uniform_plan(
+    limits: Limits, depth: int, width: int, nodes: int, margin: float = 1.0
+) -> Plan:
+    """The same tree for every slot, without a limit over the batch."""
+    return Plan(
+        depth=np.full(limits.slots, depth),
+        width=np.full(limits.slots, width),
+        nodes=np.full(limits.slots, nodes),
+        margin=np.full(limits.slots, margin),
+        node_budget=limits.slots * limits.max_nodes,
+        max_running=limits.slots,
+    )

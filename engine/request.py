@@ -1,0 +1,89 @@
+"""A request on its way through the engine, and the record that it leaves.
+
+Strings and token lists live here, beside the engine's arrays and never in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from engine.errors import UserError
+
+
+class Status(StrEnum):
+    """How a request ended."""
+
+    FINISHED = "finished"
+    UNFINISHED = "unfinished"  # still queued or running when the episode was cut
+    REJECTED = "rejected"
+
+
+@dataclass
+class Request:
+    """What a user asked for. Times are on the engine's clock."""
+
+    id: int
+    slo_class: int
+    prompt: list[int]
+    max_tokens: int
+    arrival_s: float
+    stop_ids: frozenset[int] = frozenset()
+    output: list[int] = field(default_factory=list)
+
+    def check(self, context: int) -> None:
+        """Raise UserError when the request cannot be served in a context of `context` tokens."""
+        if not self.prompt:
+            raise UserError(f"request {self.id}: the prompt is empty; expected at least one token")
+        if self.max_tokens < 1:
+            raise UserError(
+                f"request {self.id}: max_tokens is {self.max_tokens}; expected at least 1"
+            )
+        if len(self.prompt) + self.max_tokens > context:
+            raise UserError(
+                f"request {self.id}: prompt of {len(self.prompt)} tokens and {self.max_tokens} new "
+                f"ones exceed the context of {context}; shorten the prompt or lower max_tokens"
+            )
+
+
+class RequestRecord(NamedTuple):
+    """The ledger's line for one request; metrics are computed from these alone."""
+
+    id: int
+    slo_class: int
+    status: Status
+    prompt_tokens: int
+    output_tokens: int
+    arrival_s: float
+    admitted_s: float  # nan when it never got a slot
+    first_token_s: float  # nan when none was emitted
+    finish_s: float  # end, or the cut of the episode
+    tpot_s: float  # decode time / tokens after the first; nan for one-token answers
+    tpot_objective_s: float  # inf without one
+    ttft_objective_s: float  # inf without one
+    valid_tokens: int  # token i emitted by first_token + i * objective
+    iterations: int  # decoding iterations that it took part in
+    verified_nodes: int
+
+    @property
+    def ttft_s(self) -> float:
+        """Arrival to first token."""
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def tpot_met(self) -> bool:
+        """Mean TPOT within the objective; a one-token answer has no TPOT and counts as met."""
+        if self.status is not Status.FINISHED:
+            return False
+        return self.output_tokens <= 1 or self.tpot_s <= self.tpot_objective_s
+
+    @property
+    def ttft_met(self) -> bool:
+        """First token in time."""
+        return self.status is Status.FINISHED and self.ttft_s <= self.ttft_objective_s
+
+    @property
+    def attained(self) -> bool:
+        """All objectives met."""
+        return self.tpot_met and self.ttft_met

@@ -1,0 +1,54 @@
+"""Assemble the `View` of a decision point from the engine's arrays. Every array in it is fresh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.kernels.view import slack_tokens
+from engine.protocol import View
+
+if TYPE_CHECKING:
+    from engine.loop import Engine
+
+
+def build_view(engine: Engine) -> View:
+    """What a controller may know now."""
+    s, limits = engine.slots, engine.limits
+    decoding = s.decoding[0]
+    slack = np.zeros((1, limits.slots))
+    decode_time_s = np.zeros((1, limits.slots))
+    slack_tokens(np.array([engine.clock_s]), s, slack, decode_time_s)
+    queued, oldest_s = engine.scheduler.queue_view(engine.clock_s)
+    total = limits.slots * engine.settings.capacity_tokens
+    return View(
+        active=decoding.copy(),
+        slo_class=s.slo_class[0].copy(),
+        tokens_out=np.where(decoding, s.emitted[0] - 1, 0),
+        decode_time_s=decode_time_s[0],
+        tpot_objective_s=s.tpot_objective_s[0].copy(),
+        slack_tokens=slack[0],
+        queue_age_s=np.where(decoding, s.admitted_s[0] - s.arrival_s[0], 0.0),
+        context_tokens=np.where(decoding, s.context[0], 0),
+        remaining_tokens=np.where(decoding, s.max_tokens[0] - s.emitted[0], 0),
+        proposed=s.proposed[0].copy(),
+        accepted=s.accepted[0].copy(),
+        since_proposed=s.since_proposed[0].copy(),
+        draft_confidence=s.draft_confidence[0].copy(),
+        class_names=engine.classes.names,
+        class_tpot_objective_s=engine.ledger.tpot_objectives_s.copy(),
+        queued=queued,
+        oldest_queued_s=oldest_s,
+        prefilling=int((s.active[0] & ~decoding).sum()),
+        kv_free_tokens=total - int(s.context[0][s.active[0]].sum()),
+        kv_total_tokens=total,
+        memory_bytes=engine.backend.memory_bytes(),
+        power_watts=engine.energy.watts,
+        power_cap_watts=float("inf"),
+        power_is_measured=engine.energy.is_measured,
+        clock_s=engine.clock_s,
+        iteration_s=engine.iteration_s,
+        unloaded_tpot_s=engine.unloaded_tpot_s,
+        limits=limits,
+    )

@@ -1,0 +1,1 @@
+"""Floor 4: Gymnasium environments, thin wrappers around the engine."""

@@ -1,0 +1,1 @@
+"""Floor 5: paired comparison of controllers, metrics, statistics and reports."""

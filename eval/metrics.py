@@ -1,0 +1,218 @@
+"""What an episode was worth: every metric that the ledger's lines permit, each defined once.
+
+Definitions are those of ALGORITHMS.md §10. All are functions of `RequestRecord`s alone; intervals
+over seeds are `eval.statistics`, what an iteration costs is measured by `eval.runner`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from engine.classes import ClassTable
+from engine.request import RequestRecord, Status
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Three percentiles; nan of an empty sample, inf where the request never got that far."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class ClassMetrics:
+    """One class in one episode. Shares are within 0 to 1, nan where no objective is set."""
+
+    requests: int
+    violations: int
+    attainment: float
+    tpot_attainment: float
+    ttft_attainment: float
+    tpot_s: Percentiles
+    tpot_ratio: Percentiles
+    """TPOT divided by the request's objective: above 1 is late; nan without an objective."""
+    ttft_s: Percentiles
+    completion_s: Percentiles
+    verified_nodes: int
+    largest_queue_age_s: float
+
+
+@dataclass(frozen=True)
+class EpisodeMetrics:
+    """One episode under one controller. Rates are per second of the engine's clock."""
+
+    requests: int
+    unfinished: int
+    output_tokens: int
+    span_s: float
+    attainment: float
+    tpot_attainment: float
+    ttft_attainment: float
+    goodput_tps: float
+    throughput_tps: float
+    valid_tps: float
+    violations: int
+    by_class: dict[str, ClassMetrics]
+
+
+def has_objective(record: RequestRecord) -> bool:
+    """Whether anything was promised; a request without an objective is left out of attainment."""
+    return math.isfinite(record.tpot_objective_s) or math.isfinite(record.ttft_objective_s)
+
+
+def tpot_attainment(records: Iterable[RequestRecord]) -> float:
+    """Share of requests with a TPOT objective whose mean TPOT kept to it (AdaServe's share).
+
+    An unfinished or rejected request is a miss; a one-token answer counts as met.
+    """
+    return _share([r.tpot_met for r in records if math.isfinite(r.tpot_objective_s)])
+
+
+def ttft_attainment(records: Iterable[RequestRecord]) -> float:
+    """Share of requests with a TTFT objective whose first token came in time."""
+    return _share([r.ttft_met for r in records if math.isfinite(r.ttft_objective_s)])
+
+
+def attainment(records: Iterable[RequestRecord]) -> float:
+    """Share of requests with an objective that met all of theirs."""
+    return _share([r.attained for r in records if has_objective(r)])
+
+
+def violations(records: Iterable[RequestRecord]) -> int:
+    """Requests with an objective that missed one of theirs."""
+    return sum(has_objective(r) and not r.attained for r in records)
+
+
+def span_s(records: Iterable[RequestRecord]) -> float:
+    """First arrival to last finish, in seconds of the engine's clock; 0 without requests."""
+    rows = list(records)
+    if not rows:
+        return 0.0
+    return max(r.finish_s for r in rows) - min(r.arrival_s for r in rows)
+
+
+def goodput_tps(records: Sequence[RequestRecord]) -> float:
+    """Tokens of attaining requests per second between first arrival and last finish."""
+    tokens = sum(r.output_tokens for r in records if has_objective(r) and r.attained)
+    return _rate(tokens, span_s(records))
+
+
+def throughput_tps(records: Sequence[RequestRecord]) -> float:
+    """All emitted tokens, whether in time or not, per second of the same span."""
+    return _rate(sum(r.output_tokens for r in records), span_s(records))
+
+
+def valid_tps(records: Sequence[RequestRecord]) -> float:
+    """SLO-valid tokens per second: token i is valid if emitted by first token + i objectives."""
+    return _rate(sum(r.valid_tokens for r in records), span_s(records))
+
+
+def tpot_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
+    """TPOT in seconds: decode time over tokens after the first.
+
+    One-token answers have none and are left out; a request that never came past its first token
+    because the episode was cut stands as inf, since leaving it out would flatter a slow controller.
+    """
+    return percentiles(_tpots(records))
+
+
+def tpot_ratio_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
+    """TPOT over the request's own objective, requests without one left out."""
+    rows = [r for r in records if math.isfinite(r.tpot_objective_s)]
+    return percentiles([t / r.tpot_objective_s for r in rows for t in _tpots([r])])
+
+
+def ttft_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
+    """Arrival to first token in seconds; inf where none was emitted."""
+    return percentiles([math.inf if math.isnan(r.ttft_s) else r.ttft_s for r in records])
+
+
+def completion_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
+    """Arrival to end in seconds; inf for a request that did not finish."""
+    return percentiles(
+        [r.finish_s - r.arrival_s if r.status is Status.FINISHED else math.inf for r in records]
+    )
+
+
+def largest_queue_age_s(records: Iterable[RequestRecord]) -> float:
+    """Longest wait for a slot; one that never got a slot waited until the episode was cut."""
+    return max(
+        (
+            (r.finish_s if math.isnan(r.admitted_s) else r.admitted_s) - r.arrival_s
+            for r in records
+        ),
+        default=0.0,
+    )
+
+
+def percentiles(values: Iterable[float]) -> Percentiles:
+    """Smallest observed value with at least that share of the sample at or below it.
+
+    An observed value and no interpolation, so that a sample may hold inf.
+    """
+    ordered = sorted(values)
+    if not ordered:
+        return Percentiles(math.nan, math.nan, math.nan)
+    ranks = (max(math.ceil(percent * len(ordered) / 100), 1) for percent in (50, 95, 99))
+    return Percentiles(*(ordered[rank - 1] for rank in ranks))
+
+
+def summarise(records: Sequence[RequestRecord], classes: ClassTable) -> EpisodeMetrics:
+    """All metrics of one episode; every class of the table has its entry, with or without requests.
+
+    `records` are those of `Engine.close_records()`: the unfinished ones count as misses.
+    """
+    return EpisodeMetrics(
+        requests=len(records),
+        unfinished=sum(r.status is not Status.FINISHED for r in records),
+        output_tokens=sum(r.output_tokens for r in records),
+        span_s=span_s(records),
+        attainment=attainment(records),
+        tpot_attainment=tpot_attainment(records),
+        ttft_attainment=ttft_attainment(records),
+        goodput_tps=goodput_tps(records),
+        throughput_tps=throughput_tps(records),
+        valid_tps=valid_tps(records),
+        violations=violations(records),
+        by_class={
+            name: summarise_class([r for r in records if r.slo_class == index])
+            for index, name in enumerate(classes.names)
+        },
+    )
+
+
+def summarise_class(records: Sequence[RequestRecord]) -> ClassMetrics:
+    """The metrics that are always given by class, for records of one class."""
+    return ClassMetrics(
+        requests=len(records),
+        violations=violations(records),
+        attainment=attainment(records),
+        tpot_attainment=tpot_attainment(records),
+        ttft_attainment=ttft_attainment(records),
+        tpot_s=tpot_percentiles(records),
+        tpot_ratio=tpot_ratio_percentiles(records),
+        ttft_s=ttft_percentiles(records),
+        completion_s=completion_percentiles(records),
+        verified_nodes=sum(r.verified_nodes for r in records),
+        largest_queue_age_s=largest_queue_age_s(records),
+    )
+
+
+def _tpots(records: Iterable[RequestRecord]) -> list[float]:
+    return [
+        math.inf if math.isnan(r.tpot_s) else r.tpot_s
+        for r in records
+        if not (math.isnan(r.tpot_s) and r.status is Status.FINISHED)
+    ]
+
+
+def _share(met: Sequence[bool]) -> float:
+    return sum(met) / len(met) if met else math.nan
+
+
+def _rate(tokens: int, seconds: float) -> float:
+    return tokens / seconds if seconds > 0 else 0.0

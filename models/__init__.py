@@ -1,0 +1,1 @@
+"""Networks, their weights, where these come from, and how the draft head is trained."""

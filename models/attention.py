@@ -1,0 +1,61 @@
+"""Attention of a `TokenBatch` over its slots' caches: the one place where tokens are padded.
+
+Linear layers run over the T tokens as they are; here queries are laid out per slot, since the
+slots' contexts differ. Grouped queries are folded into the query axis, so keys and values are
+read once and never repeated in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.kv_cache import KVCache, TokenBatch
+
+
+class Attention(Protocol):
+    """What a network needs of attention: mixed values for the queries of one layer."""
+
+    def attend(self, layer: int, query: Tensor, cache: KVCache, first: int, end: int) -> Tensor:
+        """query [T, heads, head_dim] to mixed values [T, heads * head_dim]."""
+        ...
+
+
+class AttentionPlan:
+    """What is the same in every layer of one pass: the additive mask and the padding."""
+
+    def __init__(self, batch: TokenBatch, groups: int, dtype: torch.dtype) -> None:
+        n_slots, width, length = batch.mask.shape
+        allowed = batch.mask.unsqueeze(1).expand(n_slots, groups, width, length)
+        self.mask = torch.zeros((n_slots, 1, groups * width, length), dtype=dtype)
+        self.mask.masked_fill_(~allowed.reshape(n_slots, 1, groups * width, length), -1e30)
+        self.local_slots = batch.slots - batch.first_slot
+        self.offsets = batch.offsets
+        self.shape = (n_slots, width)
+        self.length = length
+        self.dense = n_slots * width == batch.tokens.numel()
+
+    def attend(self, layer: int, query: Tensor, cache: KVCache, first: int, end: int) -> Tensor:
+        """query [T, heads, head_dim] to mixed values [T, heads * head_dim]."""
+        total, heads, head_dim = query.shape
+        n_slots, width = self.shape
+        keys = cache.keys[layer, first:end, :, : self.length]
+        values = cache.values[layer, first:end, :, : self.length]
+        kv_heads = keys.shape[1]
+        groups = heads // kv_heads
+        if self.dense:
+            padded = query.view(n_slots, width, heads, head_dim)
+        else:
+            padded = query.new_zeros(n_slots, width, heads, head_dim)
+            padded[self.local_slots, self.offsets] = query
+        folded = padded.view(n_slots, width, kv_heads, groups, head_dim)
+        folded = folded.permute(0, 2, 3, 1, 4).reshape(n_slots, kv_heads, groups * width, head_dim)
+        mixed = F.scaled_dot_product_attention(folded, keys, values, attn_mask=self.mask)
+        mixed = mixed.view(n_slots, kv_heads, groups, width, head_dim)
+        mixed = mixed.permute(0, 3, 1, 2, 4).reshape(n_slots, width, heads * head_dim)
+        if self.dense:
+            return mixed.reshape(total, heads * head_dim)
+        return mixed[self.local_slots, self.offsets]

@@ -1,0 +1,58 @@
+"""Controllers that never change their mind: ordinary decoding, a chain, EAGLE-3's beam tree.
+
+They are the baselines (ALGORITHMS.md §4). What lies outside the engine's limits is clipped and
+counted by the engine, not here.
+"""
+
+from __future__ import annotations
+
+from engine.errors import UserError
+from engine.protocol import Controller, Plan, View, uniform_plan
+
+
+class FixedTree(Controller):
+    """The same tree for every request in every iteration."""
+
+    def __init__(self, name: str, depth: int, width: int, nodes: int) -> None:
+        """Depth in draft steps (0: no speculation), beam width, nodes kept without the root."""
+        for label, value, least in (("depth", depth, 0), ("width", width, 1), ("nodes", nodes, 1)):
+            if type(value) is not int or value < least:
+                raise UserError(
+                    f"{name}: {label} is {value!r}; expected a whole number of at least {least}"
+                )
+        self.name = name
+        self.depth = depth
+        self.width = width
+        self.nodes = nodes
+
+    def plan(self, view: View) -> Plan:
+        """The same plan whatever the view says."""
+        return uniform_plan(view.limits, self.depth, self.width, self.nodes)
+
+
+class Autoregressive(FixedTree):
+    """Ordinary decoding: one token a request and iteration."""
+
+    def __init__(self) -> None:
+        """No parameters."""
+        super().__init__("autoregressive", depth=0, width=1, nodes=1)
+
+
+class Chain(FixedTree):
+    """`k` drafted tokens in a row, all verified."""
+
+    def __init__(self, k: int = 4) -> None:
+        """k: draft steps, at least 1."""
+        if type(k) is not int or k < 1:
+            raise UserError(f"chain: k is {k!r}; expected a whole number of at least 1")
+        super().__init__(f"chain({k})", depth=k, width=1, nodes=k)
+
+
+class Eagle3(FixedTree):
+    """EAGLE-3's tree: a beam of `width` over `depth` steps, the best `nodes` of it verified."""
+
+    def __init__(self, depth: int = 6, width: int = 8, nodes: int = 32) -> None:
+        """Draft steps, beam width, nodes kept without the root; each at least 1."""
+        if type(depth) is not int or depth < 1:
+            raise UserError(f"eagle3: depth is {depth!r}; expected a whole number of at least 1")
+        super().__init__(f"eagle3({depth},{width},{nodes})", depth, width, nodes)

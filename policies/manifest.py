@@ -1,0 +1,207 @@
+"""The exported controller's manifest.json: what is in it, how it is written, when it is refused.
+
+It says everything but the weights: features, normaliser, network shape, action table, hold, where
+it was trained, and a hash of every other file. A digest over the manifest itself catches edits and
+damage (it is no signature). Tensors are `policies.learned`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine.errors import UserError
+from policies.actions import ActionTable
+from policies.features import Feature, feature_table, schema_hash
+from policies.network import NetworkShape, Normaliser
+
+FORMAT_VERSION = 1
+FILE_NAME = "manifest.json"
+WEIGHTS_NAME = "weights.safetensors"
+HOST = "draftgym"
+"""Whose view and plan the features and actions speak of; other engines get their own word."""
+
+_KEYS = (
+    "format_version", "name", "host", "features", "feature_hash", "normaliser", "network",
+    "actions", "hold", "training", "files", "digest",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A learned controller without its weights."""
+
+    name: str
+    network: NetworkShape
+    actions: ActionTable
+    normaliser: Normaliser | None = None
+    hold: int = 1
+    """Iterations for which a decision stands (the environment's decide_every)."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Figures and provenance, free in form, JSON types only."""
+    files: dict[str, str] = field(default_factory=dict)
+    """SHA-256 by file name; filled in by `policies.learned.write_controller`."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise UserError(f"manifest: name is {self.name!r}; expected some text")
+        if type(self.hold) is not int or self.hold < 1:
+            raise UserError(
+                f"manifest: hold is {self.hold!r}; expected a whole number of iterations, "
+                "at least 1"
+            )
+        inputs, logits = self.network.layers[0], self.network.layers[-1]
+        if inputs != len(self.features):
+            raise UserError(
+                f"manifest: the network takes {inputs} inputs; expected {len(self.features)}, "
+                "one for each feature"
+            )
+        if logits != int(self.actions.nvec.sum()):
+            raise UserError(
+                f"manifest: the network has {logits} logits; expected "
+                f"{int(self.actions.nvec.sum())}, one for each tier of the action table"
+            )
+        if self.normaliser is not None and len(self.normaliser.mean) != inputs:
+            raise UserError(
+                f"manifest: the normaliser has {len(self.normaliser.mean)} entries; expected "
+                f"{inputs}, one for each feature"
+            )
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """SLO classes in the order of features and actions."""
+        return self.actions.class_names
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Features in the order of the network's inputs."""
+        return feature_table(self.class_names)
+
+    def to_json(self) -> str:
+        """The file's text, digest included."""
+        values: dict[str, Any] = {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "host": HOST,
+            "features": [f._asdict() for f in self.features],
+            "feature_hash": schema_hash(self.features),
+            "normaliser": None if self.normaliser is None else asdict(self.normaliser),
+            "network": asdict(self.network),
+            "actions": self.actions.to_dict(),
+            "hold": self.hold,
+            "training": self.training,
+            "files": self.files,
+        }
+        try:
+            values["digest"] = _digest(values)
+            return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"manifest: cannot be written as JSON ({error}); training figures must be finite "
+                "numbers, text, lists or tables"
+            ) from error
+
+
+def parse_manifest(text: str) -> Manifest:
+    """The manifest that `text` holds. Raises UserError, one sentence, when it must be refused."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"manifest: not JSON ({error}); export the controller again") from error
+    if not isinstance(values, dict):
+        raise UserError("manifest: expected a table; export the controller again")
+    version = values.get("format_version")
+    if version != FORMAT_VERSION or type(version) is not int:
+        raise UserError(
+            f"manifest: format version {version!r}; this DraftGym reads version {FORMAT_VERSION}, "
+            "so export the controller with it again"
+        )
+    _check_keys("manifest", values, _KEYS)
+    stated = values.pop("digest")
+    if stated != _digest(values):
+        raise UserError(
+            "manifest: the text does not match its own digest, so it was changed or damaged; "
+            "export the controller again"
+        )
+    if values["host"] != HOST:
+        raise UserError(f"manifest: made for host {values['host']!r}; expected {HOST!r}")
+    return _manifest_of(values)
+
+
+def _manifest_of(values: dict[str, Any]) -> Manifest:
+    """Build and cross-check the manifest from tables whose outer keys are right."""
+    actions = ActionTable.from_dict(values["actions"])
+    own_features = feature_table(actions.class_names)
+    own = schema_hash(own_features)
+    listed = values["features"]
+    if values["feature_hash"] != own or listed != [f._asdict() for f in own_features]:
+        raise UserError(
+            f"manifest: made for other features (hash {str(values['feature_hash'])[:12]}, this "
+            f"DraftGym's is {own[:12]}); train or export again with this version"
+        )
+    network = values["network"]
+    _check_keys("manifest: network", network, ("layers", "activation"))
+    normaliser = values["normaliser"]
+    if normaliser is not None:
+        _check_keys("manifest: normaliser", normaliser, ("mean", "var", "clip", "epsilon"))
+    for where, lists in (
+        ("layers", network["layers"]),
+        *(() if normaliser is None else (("mean", normaliser["mean"]), ("var", normaliser["var"]))),
+    ):
+        if not isinstance(lists, list) or not all(type(v) in (int, float) for v in lists):
+            raise UserError(f"manifest: {where} is no list of numbers")
+    if normaliser is not None and not all(
+        type(normaliser[key]) in (int, float) for key in ("clip", "epsilon")
+    ):
+        raise UserError("manifest: the normaliser's clip and epsilon are no numbers")
+    return Manifest(
+        name=values["name"],
+        network=NetworkShape(tuple(network["layers"]), network["activation"]),
+        actions=actions,
+        normaliser=None
+        if normaliser is None
+        else Normaliser(
+            tuple(normaliser["mean"]),
+            tuple(normaliser["var"]),
+            normaliser["clip"],
+            normaliser["epsilon"],
+        ),
+        hold=values["hold"],
+        training=_table("training", values["training"]),
+        files=_file_hashes(values["files"]),
+    )
+
+
+def _file_hashes(files: Any) -> dict[str, str]:
+    """Checked `files`: plain names only, so that nothing outside the folder is ever read."""
+    for name, value in _table("files", files).items():
+        plain = name not in ("", ".", "..") and not set(name) & set("/\\:\0")
+        if not plain or not isinstance(value, str):
+            raise UserError(f"manifest: {name!r} under files is no file name with a SHA-256")
+    if WEIGHTS_NAME not in files:
+        raise UserError(f"manifest: no hash of {WEIGHTS_NAME}; export the controller again")
+    return dict(files)
+
+
+def _table(key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"manifest: {key} is {type(value).__name__}; expected a table")
+    return value
+
+
+def _check_keys(where: str, values: Any, keys: tuple[str, ...]) -> None:
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where} is {type(values).__name__}; expected a table")
+    missing, unknown = sorted(set(keys) - set(values)), sorted(set(values) - set(keys))
+    if missing or unknown:
+        what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is unknown"
+        raise UserError(f"{where}: key {what}; expected {', '.join(keys)}")
+
+
+def _digest(values: dict[str, Any]) -> str:
+    """SHA-256 of the canonical form of all keys but the digest."""
+    canonical = json.dumps(values, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

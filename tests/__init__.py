@@ -1,0 +1,1 @@
+"""The tests; a package, so that the repository root is importable while they run."""

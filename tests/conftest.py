@@ -1,0 +1,51 @@
+"""What every test may ask for: the real target, the shared data, and a quiet machine.
+
+Thread counts are set before any test imports NumPy, Numba or torch, because those read them once.
+Fixtures of one topic live in that topic's test file, not here.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parents[1]
+MODEL_NAME = "smollm2-135m-instruct"
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the cores: more threads each would only make them wait for one another.
+    for variable in (
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+    ):
+        os.environ.setdefault(variable, "1")
+
+# A first call compiles kernels, so a deadline per example would fail on the machine, not the code.
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """Folder of the real target, in Hugging Face format; fetched at most once, else a skip."""
+    from models import registry
+    from models.errors import UserError
+
+    try:
+        return registry.resolve(MODEL_NAME)
+    except UserError as error:
+        pytest.skip(f"{MODEL_NAME} is not in the cache and cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of the shared data sets: $DRAFTGYM_SHARED, else ../shared/data; else a skip."""
+    named = os.environ.get("DRAFTGYM_SHARED")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no shared data at {folder}; name its folder in DRAFTGYM_SHARED")
+    return folder

@@ -1,0 +1,128 @@
+"""What `train.py` may be told: the one schema of its flags, its TOML file and a run's config.toml.
+
+Light on imports, since `--help` reads it. Values are checked by `check`, after parsing, so that a
+bad one is told in one sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.errors import UserError
+from train.command_line import leaves, nearest
+
+ALGORITHMS = ("ppo",)
+BASELINES = ("autoregressive", "chain(4)", "eagle3(3,4,8)", "eagle3(6,8,32)")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What is served, and how much of it."""
+
+    backend: Literal["live"] = "live"
+    """Live: neural models on this machine."""
+    model: str = "smollm2-135m-instruct"
+    """Target: a registered name or a folder in Hugging Face format."""
+    dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+    """Auto: what two seconds of measuring find fastest."""
+    threads: int = 0
+    """Cores for the networks; 0: all of them."""
+    workload: str = "shifting"
+    """A preset (steady, shifting, overload) or a TOML file."""
+    load: float | None = None
+    """Arrival rate in multiples of measured capacity; none: as the workload says."""
+    prompts: Path | None = None
+    """JSONL file or folder of prompts; none: those that ship with DraftGym."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How the controller is trained."""
+
+    policy: str = "ppo"
+    """Learning algorithm."""
+    minutes: float = 4.0
+    """Training time in all, resumed parts included."""
+    decide_every: int = 4
+    """Engine iterations that a decision stands for."""
+    rollout: int = 64
+    """Decisions between two updates."""
+    batch: int = 32
+    """Decisions in a gradient step."""
+    epochs: int = 8
+    """Passes over a rollout in an update."""
+    learning_rate: float = 1e-3
+    entropy: float = 0.003
+    """Weight of the entropy bonus."""
+    half_life_s: float = 10.0
+    """Time on the engine's clock after which a reward counts for half."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the trained controller is compared with, and for how long."""
+
+    eval_seeds: int = 4
+    """Seeded arrivals; every controller serves each of them."""
+    eval_seconds: float = 180.0
+    """Engine time for all of the comparison."""
+    baselines: tuple[str, ...] = BASELINES
+    """Controllers to compare with."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train a controller on a live engine, compare it with fixed trees, and export it."""
+
+    learning: Learning = field(default_factory=Learning)
+    serving: Serving = field(default_factory=Serving)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    seed: int = 0
+    """Of arrivals, prompts and the network's start."""
+    out: Path | None = None
+    """Run folder to make; none: runs/POLICY-WORKLOAD-DATE-TIME."""
+    config: Path | None = None
+    """TOML file of settings, keys named as these options; the command line overrides it."""
+    resume: Path | None = None
+    """Run folder to go on with; its settings hold unless given anew."""
+
+    def check(self) -> None:
+        """Raise UserError for a value that cannot be meant."""
+        learning, evaluation = self.learning, self.evaluation
+        if learning.policy not in ALGORITHMS:
+            raise UserError(
+                f"--policy {learning.policy}: no learning algorithm of that name; "
+                f"{nearest(learning.policy, ALGORITHMS)} (fixed controllers are compared with "
+                "python evaluate.py)"
+            )
+        values = leaves(self)
+        for name in ("minutes", "learning_rate", "half_life_s", "eval_seconds", "load"):
+            _require(name, values[name], 0, exclusive=True)
+        for name in ("decide_every", "rollout", "batch", "epochs"):
+            _require(name, values[name], 1)
+        for name in ("threads", "entropy", "eval_seeds", "seed"):
+            _require(name, values[name], 0)
+        if learning.rollout < 2 or learning.rollout % learning.batch:
+            raise UserError(
+                f"--rollout {learning.rollout} --batch {learning.batch}: expected a rollout of "
+                "at least 2 that the batch divides"
+            )
+        if evaluation.eval_seeds and not evaluation.baselines:
+            raise UserError("--baselines: expected at least one controller; or --eval-seeds 0")
+
+
+def settings_files(config: TrainConfig) -> list[Path]:
+    """The files that give defaults, weakest first: the resumed run's, then --config."""
+    run = [config.resume / "config.toml"] if config.resume is not None else []
+    return run + ([config.config] if config.config is not None else [])
+
+
+def _require(name: str, value: Any, least: float, exclusive: bool = False) -> None:
+    if value is None:
+        return
+    if not math.isfinite(value) or value < least or (exclusive and value == least):
+        expected = f"above {least}" if exclusive else f"of at least {least}"
+        raise UserError(f"--{name.replace('_', '-')} {value}: expected a number {expected}")

@@ -1,0 +1,148 @@
+"""A run's folder: what was asked, what happened, how to resume; complete or marked unfinished.
+
+Every file is written whole or not at all. What the files mean to a trainer is `train.ppo`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from engine.errors import UserError
+from eval.versions import versions
+from train.command_line import RUNS, as_toml
+from train.config import TrainConfig
+
+RUN_FORMAT = 1
+UNFINISHED = "unfinished"
+DONE = "DONE"
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Write beside `path`, then rename: a full disk or a kill leaves the old file or none."""
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+class RunFolder:
+    """One run on disk. `create` makes a new one, `open` takes up one that is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, config: TrainConfig, now: datetime) -> RunFolder:
+        """Make the folder and write what was asked. Raises UserError when --out is taken."""
+        name = f"{config.learning.policy}-{Path(config.serving.workload).stem}-{now:%Y%m%d-%H%M%S}"
+        path = config.out if config.out is not None else _free(RUNS / name)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(
+                f"--out {path}: there is something already; name a new folder, or go on with a "
+                f"run by --resume {path}"
+            )
+        run = cls(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"--out {path}: the folder cannot be made ({error.strerror}); name another"
+            ) from error
+        run.mark_unfinished("made, not trained yet")
+        run.write_request(config)
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Take up a run. Raises UserError when it is none, or of another format version."""
+        stamp = path / "versions.json"
+        if not stamp.is_file():
+            raise UserError(
+                f"{path}: no run folder (it holds no versions.json); expected one that train.py "
+                "made, such as runs/ppo-shifting-…"
+            )
+        try:
+            found = json.loads(stamp.read_text(encoding="utf-8")).get("run_format")
+        except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
+            raise UserError(f"{stamp} is damaged ({error}); train anew") from error
+        if found != RUN_FORMAT:
+            raise UserError(
+                f"{path}: a run folder of format {found!r}; this DraftGym reads format "
+                f"{RUN_FORMAT}, so go on with the version that made it, or train anew"
+            )
+        return cls(path)
+
+    def write_request(self, config: TrainConfig) -> None:
+        """config.toml, command.txt (one line a start) and versions.json."""
+        write_atomic(self.path / "config.toml", as_toml(config))
+        command = self.path / "command.txt"
+        before = command.read_text(encoding="utf-8") if command.is_file() else ""
+        write_atomic(command, f"{before}{shlex.join(['python', *sys.argv])}\n")
+        stamp = {"run_format": RUN_FORMAT, **versions()}
+        write_atomic(self.path / "versions.json", json.dumps(stamp, indent=2) + "\n")
+
+    @property
+    def checkpoint(self) -> Path:
+        """The last saved model, to resume from."""
+        return self.path / "checkpoints" / "last.zip"
+
+    @property
+    def best(self) -> Path:
+        """The model after the rollout with the highest mean reward."""
+        return self.path / "best" / "model.zip"
+
+    @property
+    def controller(self) -> Path:
+        """The exported controller."""
+        return self.path / "controller"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object a line, appended while training."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run went through to its end."""
+        return (self.path / DONE).is_file()
+
+    def mark_unfinished(self, state: str) -> None:
+        """Say that the folder is not complete, and where it stands."""
+        write_atomic(self.path / UNFINISHED, state + "\n")
+        (self.path / DONE).unlink(missing_ok=True)
+
+    def mark_done(self, at: datetime) -> None:
+        """Say that the folder is complete."""
+        write_atomic(self.path / DONE, f"{at:%Y-%m-%d %H:%M:%S}\n")
+        (self.path / UNFINISHED).unlink(missing_ok=True)
+
+    def write_json(self, name: str, values: Mapping[str, Any]) -> Path:
+        """Write `values` as a file of that name, whole or not at all."""
+        path = self.path / name
+        write_atomic(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+        return path
+
+
+def _free(path: Path) -> Path:
+    """`path`, or with -2, -3, … when two runs start in one second."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
