@@ -7,10 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from engine.classes import ClassTable
-from engine.errors import UserError
 from engine.kernels.walk import is_stop
 from engine.request import Request, RequestRecord, Status
-from engine.state import MAX_STOPS, SlotState
+from engine.state import SlotState
 
 
 class Ledger:
@@ -26,10 +25,6 @@ class Ledger:
     def admit(self, slot: int, request: Request, clock_s: float) -> None:
         """Give the request a slot."""
         s = self.slots
-        if len(request.stop_ids) > MAX_STOPS:
-            raise UserError(
-                f"request {request.id} has {len(request.stop_ids)} stop tokens, at most {MAX_STOPS}"
-            )
         self.running[slot] = request
         s.active[0, slot], s.decoding[0, slot] = True, False
         s.request[0, slot], s.slo_class[0, slot] = request.id, request.slo_class

@@ -12,10 +12,17 @@ def clip_plan(plan: Plan, limits: Limits, decoding: Bools, remaining: Ints) -> t
     """The plan within limits, and how many entries of decoding slots lay outside.
 
     A tree deeper than the tokens a request may still emit is cut without counting: no controller
-    can know it better. NaN margins are an error, since no clipping can guess what was meant.
+    can know it better. Margins of NaN, 0 or less are an error, since no clipping can guess what was
+    meant.
     """
-    if np.isnan(plan.margin[decoding]).any():
-        raise UserError("the plan's acceptance margin is NaN; expected a number above 0, 1 is lossless")
+    margin = np.asarray(plan.margin, float)
+    if margin.shape != decoding.shape:
+        raise UserError(f"the plan's margin has shape {margin.shape}, expected {decoding.shape}")
+    if not (margin[decoding] > 0).all():
+        worst = margin[decoding].min()  # NaN where there is one
+        raise UserError(
+            f"the plan's acceptance margin is {worst}; expected a number above 0, 1 is lossless"
+        )
     bounds = (
         ("depth", 0, limits.max_depth),
         ("width", 1, limits.max_width),
@@ -33,4 +40,5 @@ def clip_plan(plan: Plan, limits: Limits, decoding: Bools, remaining: Ints) -> t
     clipped["depth"] = np.where(decoding, np.minimum(clipped["depth"], deepest), 0)
     # A tree without nodes need not be drafted.
     clipped["depth"] = np.where(clipped["nodes"] == 0, 0, clipped["depth"])
-    return plan._replace(**clipped), outside
+    inside = plan._replace(depth=clipped["depth"], width=clipped["width"], nodes=clipped["nodes"])
+    return inside, outside

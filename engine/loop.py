@@ -38,12 +38,14 @@ from engine.state import new_slots, new_trees
 from engine.telemetry import Energy, PowerMeter
 from engine.viewing import build_view
 
+DEFAULT_LIMITS = Limits()
+
 
 @dataclass(frozen=True)
 class EngineSettings:
     """What the engine decides by itself."""
 
-    limits: Limits = Limits()
+    limits: Limits = DEFAULT_LIMITS
     capacity_tokens: int = 1024
     """Cache rows a slot: prompt, output and the candidate tree together."""
     prefill_tokens: int = 256
@@ -84,8 +86,18 @@ class Engine:
         self._start_s = self._prefill_s = self._admit_s = 0.0
         self._prefilled = 0
         self.counters = dict.fromkeys(
-            ("iterations", "request_iterations", "emitted", "drafted", "verified", "wasted")
-            + ("clipped", "shrunk", "let_through", "prefilled"),
+            (
+                "iterations",
+                "request_iterations",
+                "emitted",
+                "drafted",
+                "verified",
+                "wasted",
+                "clipped",
+                "shrunk",
+                "let_through",
+                "prefilled",
+            ),
             0,
         )
         for slot in range(self.limits.slots):
@@ -114,8 +126,10 @@ class Engine:
                 if self.scheduler.next_arrival_s() == float("inf"):
                     return None
                 # Nothing to serve: the clock jumps, and no work carries over the gap.
-                self.clock_s = self._start_s = self.scheduler.next_arrival_s()
+                at = min(self.scheduler.next_arrival_s(), self.settings.horizon_s)
+                self.clock_s = self._start_s = at
                 self._prefill_s = self._admit_s = 0.0
+                self._prefilled = 0
                 continue
             if (active & ~decoding).any():
                 self._prefill()
@@ -174,7 +188,8 @@ class Engine:
         plan, clipped = clip_plan(
             controller.plan(view), self.limits, decoding[0], view.remaining_tokens
         )
-        controller_s = self._spend(begun)
+        controller_s = self._spend(begun) + controller.decision_s
+        self.clock_s += controller.decision_s
 
         begun = perf_counter()
         trees.size[:] = 0
@@ -334,4 +349,6 @@ class Engine:
 
     def close_records(self) -> list[RequestRecord]:
         """Ended requests, and those queued or running now as unfinished."""
+        # Who came during the last iteration waits too, though nobody has looked since.
+        self.scheduler.arrive(min(self.clock_s, self.settings.horizon_s))
         return self.ledger.close(self.scheduler.waiting, self.clock_s)

@@ -101,7 +101,9 @@ class Outcome(NamedTuple):
     let_through: Ints  # [S] tokens accepted by the margin rule that the target did not choose
     proposed: Bools  # [S, D] position offered to the target
     accepted: Bools  # [S, D] position accepted
-    accepted_within: Ints  # [S, D + 1, N_TIERS] emitted had only that depth and node budget been kept
+    accepted_within: (
+        Ints  # [S, D + 1, N_TIERS] emitted had only that depth and node budget been kept
+    )
     finished: Bools  # [S] the request ended in this iteration
     valid_tokens: Ints  # [S] emitted tokens that kept to the objective (ALGORITHMS.md §10)
     start_s: float  # clock at the start
@@ -138,6 +140,9 @@ class Controller:
 
     name = "controller"
     lossless = True
+    # Seconds charged for a plan beside what `plan` itself takes: an environment sets it to the
+    # exported runtime's constant, since the trainer's own decision is made outside the engine.
+    decision_s = 0.0
 
     def reset(self, limits: Limits) -> None:
         """A new episode begins: forget what was learned about running requests."""
@@ -165,9 +170,7 @@ class Controller:
         """What the iteration brought."""
 
 
-def uniform_plan(
-    limits: Limits, depth: int, width: int, nodes: int, margin: float = 1.0
-) -> Plan:
+def uniform_plan(limits: Limits, depth: int, width: int, nodes: int, margin: float = 1.0) -> Plan:
     """The same tree for every slot, without a limit over the batch."""
     return Plan(
         depth=np.full(limits.slots, depth),

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from engine.errors import UserError
+from engine.state import MAX_STOPS
 
 
 class Status(StrEnum):
@@ -39,6 +40,11 @@ class Request:
         if self.max_tokens < 1:
             raise UserError(
                 f"request {self.id}: max_tokens is {self.max_tokens}; expected at least 1"
+            )
+        if len(self.stop_ids) > MAX_STOPS:
+            raise UserError(
+                f"request {self.id} has {len(self.stop_ids)} stop tokens; at most {MAX_STOPS} are "
+                "served"
             )
         if len(self.prompt) + self.max_tokens > context:
             raise UserError(

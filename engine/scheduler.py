@@ -28,7 +28,9 @@ class Scheduler:
         """When the next request comes, inf when none does."""
         return self.future[0].arrival_s if self.future else float("inf")
 
-    def admit(self, free_slots: Sequence[int], running: int, max_running: int) -> list[tuple[int, Request]]:
+    def admit(
+        self, free_slots: Sequence[int], running: int, max_running: int
+    ) -> list[tuple[int, Request]]:
         """Pairs of free slot and request, the lowest slot first so that batches stay dense."""
         room = min(len(free_slots), max(max_running, 1) - running, len(self.waiting))
         return [(free_slots[i], self.waiting.popleft()) for i in range(max(room, 0))]
@@ -39,7 +41,5 @@ class Scheduler:
         oldest = np.zeros(self.class_count)
         for request in self.waiting:
             queued[request.slo_class] += 1
-            oldest[request.slo_class] = max(
-                oldest[request.slo_class], clock_s - request.arrival_s
-            )
+            oldest[request.slo_class] = max(oldest[request.slo_class], clock_s - request.arrival_s)
         return queued, oldest

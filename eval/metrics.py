@@ -114,8 +114,9 @@ def valid_tps(records: Sequence[RequestRecord]) -> float:
 def tpot_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
     """TPOT in seconds: decode time over tokens after the first.
 
-    One-token answers have none and are left out; a request that never came past its first token
-    because the episode was cut stands as inf, since leaving it out would flatter a slow controller.
+    One-token answers have none and are left out, as are requests cut before their first token
+    (TTFT and completion time tell of those). One cut after its first token counts with the time
+    that it had waited for the second, since leaving it out would flatter a slow controller.
     """
     return percentiles(_tpots(records))
 
@@ -141,10 +142,7 @@ def completion_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
 def largest_queue_age_s(records: Iterable[RequestRecord]) -> float:
     """Longest wait for a slot; one that never got a slot waited until the episode was cut."""
     return max(
-        (
-            (r.finish_s if math.isnan(r.admitted_s) else r.admitted_s) - r.arrival_s
-            for r in records
-        ),
+        ((r.finish_s if math.isnan(r.admitted_s) else r.admitted_s) - r.arrival_s for r in records),
         default=0.0,
     )
 
@@ -203,11 +201,13 @@ def summarise_class(records: Sequence[RequestRecord]) -> ClassMetrics:
 
 
 def _tpots(records: Iterable[RequestRecord]) -> list[float]:
-    return [
-        math.inf if math.isnan(r.tpot_s) else r.tpot_s
+    waited = (
+        r.finish_s - r.first_token_s
+        if r.status is not Status.FINISHED and r.output_tokens == 1
+        else r.tpot_s
         for r in records
-        if not (math.isnan(r.tpot_s) and r.status is Status.FINISHED)
-    ]
+    )
+    return [seconds for seconds in waited if not math.isnan(seconds)]
 
 
 def _share(met: Sequence[bool]) -> float:

@@ -84,9 +84,7 @@ def run(
             if announce is not None:
                 announce(name, sum(map(len, done.values())), total)
             engine = make_engine(episode.requests())
-            done[name].append(
-                serve(name, controllers[name], episode.seed, engine, max_iterations)
-            )
+            done[name].append(serve(name, controllers[name], episode.seed, engine, max_iterations))
     return Comparison(tuple(e.seed for e in episodes), {n: tuple(r) for n, r in done.items()})
 
 

@@ -42,16 +42,17 @@ def mean_interval(
 
     A percentile bootstrap of a few seeds covers too little (where 95 % is claimed, about 80 % at
     four seeds and 89 % at twelve), so it is widened to hold Student's t interval as well. Entries
-    that are not finite have no mean: they are left out, and `seeds` says how many remained.
+    that are nan had nothing to count: they are left out, and `seeds` says how many remained. One
+    infinite entry makes the mean infinite and the interval unbounded.
     """
     sample = np.asarray(values, dtype=np.float64)
-    sample = sample[np.isfinite(sample)]
+    sample = sample[~np.isnan(sample)]
     count = len(sample)
     if count == 0:
         return Interval(float("nan"), -np.inf, np.inf, 0)
     mean = float(sample.mean())
-    if count == 1:
-        return Interval(mean, -np.inf, np.inf, 1)
+    if count == 1 or not np.isfinite(mean):
+        return Interval(mean, -np.inf, np.inf, count)
     tail = (1.0 - level) / 2.0
     means = sample[rng.integers(count, size=(draws, count))].mean(axis=1)
     low, high = (float(q) for q in np.quantile(means, [tail, 1.0 - tail]))

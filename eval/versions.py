@@ -43,7 +43,9 @@ def hardware() -> dict[str, Any]:
     """Processor, cores that this process may use, memory and accelerators."""
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "memory_bytes": _memory_bytes(),
         "gpus": _gpus(),
     }

@@ -46,7 +46,15 @@ class DecoderConfig:
                 f"{folder}: model_type is {raw.get('model_type')!r}, expected 'llama'; "
                 "other families are not served yet"
             )
-        rope = raw.get("rope_parameters") or {}
+        rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+        for name, value, served in (
+            ("rope_type", rope.get("rope_type") or rope.get("type") or "default", "default"),
+            ("hidden_act", raw.get("hidden_act", "silu"), "silu"),
+            ("attention_bias", raw.get("attention_bias", False), False),
+            ("mlp_bias", raw.get("mlp_bias", False), False),
+        ):
+            if value != served:
+                raise UserError(f"{folder}: {name} is {value!r}, only {served!r} is served yet")
         return cls(
             vocab_size=raw["vocab_size"],
             hidden_size=raw["hidden_size"],
@@ -86,7 +94,9 @@ class DecoderLayer:
 class Decoder:
     """Target model with its weights in one dtype on the CPU."""
 
-    def __init__(self, config: DecoderConfig, weights: dict[str, Tensor], dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: DecoderConfig, weights: dict[str, Tensor], dtype: torch.dtype
+    ) -> None:
         self.config, self.dtype = config, dtype
         weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
         self.embedding = weights["model.embed_tokens.weight"]

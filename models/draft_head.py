@@ -94,7 +94,9 @@ class DraftHead:
         self.fuse = Linear(get("fc"))
         self.query_key_value = Linear(torch.cat(attention))
         self.output = Linear(get("midlayer.self_attn.o_proj"))
-        self.gate_up = Linear(torch.cat([get("midlayer.mlp.gate_proj"), get("midlayer.mlp.up_proj")]))
+        self.gate_up = Linear(
+            torch.cat([get("midlayer.mlp.gate_proj"), get("midlayer.mlp.up_proj")])
+        )
         self.down = Linear(get("midlayer.mlp.down_proj"))
         self.token_norm = get("midlayer.input_layernorm")
         self.state_norm = get("midlayer.hidden_norm")

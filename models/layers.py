@@ -25,12 +25,12 @@ class Linear:
     def __init__(self, weight: Tensor) -> None:
         self.out_features, self.in_features = weight.shape
         self.n_bytes = weight.numel() * weight.element_size()
-        self._packed = self._plain = None
+        self._packed: Tensor | None = None
+        self._plain = weight
         packable = weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
         if packable and torch.backends.mkldnn.is_available():
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACK_ROWS)
-        else:
-            self._plain = weight
+            self._plain = weight.new_empty(0)  # one copy in memory is enough
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [..., in] to [..., out]."""
@@ -44,7 +44,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
-def rotary_tables(head_dim: int, length: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary_tables(
+    head_dim: int, length: int, base: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """cos and sin, each [length, head_dim], for the half-split rotary embedding of Llama."""
     # Angles in float32, as transformers computes them: parity is to the last rounding.
     inverse = 1.0 / base ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim)

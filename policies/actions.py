@@ -34,9 +34,9 @@ class ActionTable:
     """Tiers of each dimension; index 0 of every dimension together is "speculation off".
 
     The margin (the acceptance threshold) is a dimension from the start so that an action keeps
-    its shape, with the lossless tier alone while the engine verifies losslessly: an entry of 1 in
-    `nvec` is a legal MultiDiscrete. An engine with the margin rule takes
-    `margins=(1.0, 0.8, 0.6)`.
+    its shape, but by default with the lossless tier alone: a reward of tokens in time knows
+    nothing of the text's quality, so whoever wants to trade it says so with
+    `margins=(1.0, 0.8, 0.6)`. An entry of 1 in `nvec` is a legal MultiDiscrete.
     """
 
     class_names: tuple[str, ...]

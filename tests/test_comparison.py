@@ -22,9 +22,7 @@ MakeEngine = Callable[[list[Request]], Engine]
 
 def requests(seed: int) -> list[Request]:
     rng = np.random.default_rng(seed)
-    return [
-        Request(i, i % 3, rng.integers(0, 64, 6).tolist(), 8, 0.001 * i) for i in range(4)
-    ]
+    return [Request(i, i % 3, rng.integers(0, 64, 6).tolist(), 8, 0.001 * i) for i in range(4)]
 
 
 def episode(seed: int) -> Episode:
@@ -130,9 +128,7 @@ def report() -> table.Report:
         ),
     }
     comparison = Comparison(tuple(range(5)), runs)
-    return table.build(
-        comparison, DEFAULT_CLASSES, "steady load", "ours", np.random.default_rng(0)
-    )
+    return table.build(comparison, DEFAULT_CLASSES, "steady load", "ours", np.random.default_rng(0))
 
 
 def test_verdict_is_in_words_and_from_intervals(report: table.Report) -> None:
@@ -161,7 +157,7 @@ def test_json_is_strict_and_has_every_seed(report: table.Report) -> None:
     values = json.loads(text)
     assert [r["seed"] for r in values["controllers"]["ours"]["runs"]] == [0, 1, 2, 3, 4]
     assert values["verdict"] == report.verdict
-    assert values["controllers"]["ours"]["figures"]["p95 TPOT ÷ objective, coding"]["mean"] is None
+    assert values["controllers"]["ours"]["figures"]["p95 TPOT, coding"]["mean"] is None
 
 
 def test_small_samples_and_modelled_energy_are_told(report: table.Report) -> None:
@@ -171,7 +167,9 @@ def test_small_samples_and_modelled_energy_are_told(report: table.Report) -> Non
 
 
 def test_one_seed_shows_no_interval_and_no_difference() -> None:
-    runs = {n: (made_run(n, 0, a, 50.0),) for n, a in (("a", 0.9), ("b", 0.1))}
+    runs: dict[str, tuple[Run, ...]] = {
+        n: (made_run(n, 0, a, 50.0),) for n, a in (("a", 0.9), ("b", 0.1))
+    }
     report = table.build(
         Comparison((0,), runs), DEFAULT_CLASSES, "steady", "a", np.random.default_rng(0)
     )

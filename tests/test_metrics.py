@@ -113,10 +113,15 @@ def test_percentiles_take_infinite_values() -> None:
     assert (found.p50, found.p95) == (2.0, INF)
 
 
-def test_a_request_cut_before_its_tokens_stands_as_infinitely_late() -> None:
+def test_a_request_cut_before_its_first_token_has_no_tpot_and_an_endless_ttft() -> None:
     assert metrics.ttft_percentiles([CUT]).p50 == INF
-    assert metrics.tpot_percentiles([CUT]).p50 == INF
+    assert math.isnan(metrics.tpot_percentiles([CUT]).p50)
     assert metrics.completion_percentiles([record(), CUT]).p99 == INF
+
+
+def test_a_request_cut_after_its_first_token_counts_with_its_wait() -> None:
+    cut = CUT._replace(first_token_s=4.0, output_tokens=1)
+    assert metrics.tpot_percentiles([cut]).p50 == 16.0
 
 
 def test_one_token_answers_have_no_tpot() -> None:

@@ -37,9 +37,11 @@ def test_one_seed_shows_nothing() -> None:
     assert not found.excludes_zero
 
 
-def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
-    found = statistics.mean_interval([1.0, math.inf, 3.0, math.nan], generator())
+def test_nan_is_left_out_and_infinity_is_not() -> None:
+    found = statistics.mean_interval([1.0, 3.0, math.nan], generator())
     assert (found.mean, found.seeds) == (2.0, 2)
+    found = statistics.mean_interval([1.0, math.inf, 3.0], generator())
+    assert (found.mean, found.low, found.high) == (math.inf, -math.inf, math.inf)
     assert statistics.mean_interval([math.nan], generator()).seeds == 0
 
 

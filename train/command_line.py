@@ -44,7 +44,6 @@ def parse(
     """
     import tyro
 
-    start = default if default is not None else schema()
     drawn = io.StringIO()
     try:
         with contextlib.redirect_stderr(drawn):
@@ -52,13 +51,15 @@ def parse(
                 schema,
                 prog=prog,
                 args=list(argv),
-                default=start,
                 config=(tyro.conf.OmitArgPrefixes,),
+                default=tyro.MISSING_NONPROP if default is None else default,
             )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise UserError(f"{_sentence(drawn.getvalue())} ({prog} --help shows all options)") from None
+        raise UserError(
+            f"{_sentence(drawn.getvalue())} ({prog} --help shows all options)"
+        ) from None
 
 
 def parse_with_files(
@@ -69,7 +70,7 @@ def parse_with_files(
     `files` reads their paths from the first parse; a later file overrides an earlier one, and the
     command line overrides all.
     """
-    default = schema()
+    default: Schema | None = None
     for path in files(parse(schema, argv, prog)):
         try:
             default = parse(schema, file_arguments(schema, path), prog, default)
@@ -83,10 +84,12 @@ def file_arguments(schema: type[Any], path: Path) -> list[str]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a TOML file") from None
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); expected a TOML file"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}") from None
-    known = [name for name in leaves(schema())]
+    known = list(leaves(schema()))
     arguments: list[str] = []
     for key, value in table.items():
         if key not in known:
@@ -178,7 +181,10 @@ def write_crash(error: BaseException, folder: Path) -> Path:
     frames = traceback.format_tb(error.__traceback__)
     chain = error.__cause__ or error.__context__
     while chain is not None:
-        frames += [f"\ncaused by {type(chain).__name__}\n", *traceback.format_tb(chain.__traceback__)]
+        frames += [
+            f"\ncaused by {type(chain).__name__}\n",
+            *traceback.format_tb(chain.__traceback__),
+        ]
         chain = chain.__cause__ or chain.__context__
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "crash.txt"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import tyro
+
 from engine.errors import UserError
 from train.command_line import leaves, nearest
 
@@ -26,6 +28,8 @@ class Serving:
     """Live: neural models on this machine."""
     model: str = "smollm2-135m-instruct"
     """Target: a registered name or a folder in Hugging Face format."""
+    draft_head: Path | None = None
+    """EAGLE-3 checkpoint folder; none: the registered head of the model."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     """Auto: what two seconds of measuring find fastest."""
     threads: int = 0
@@ -33,7 +37,10 @@ class Serving:
     workload: str = "shifting"
     """A preset (steady, shifting, overload) or a TOML file."""
     load: float | None = None
-    """Arrival rate in multiples of measured capacity; none: as the workload says."""
+    """Arrival rate in multiples of measured capacity, none: as the workload says; the loads of a
+    shifting workload are multiplied by it."""
+    max_tokens: int = 32
+    """Longest answer; short ones let a few minutes hold many requests."""
     prompts: Path | None = None
     """JSONL file or folder of prompts; none: those that ship with DraftGym."""
 
@@ -99,12 +106,13 @@ class TrainConfig:
                 "python evaluate.py)"
             )
         values = leaves(self)
-        for name in ("minutes", "learning_rate", "half_life_s", "eval_seconds", "load"):
+        for name in ("minutes", "learning_rate", "half_life_s", "eval_seconds"):
             _require(name, values[name], 0, exclusive=True)
         for name in ("decide_every", "rollout", "batch", "epochs"):
             _require(name, values[name], 1)
-        for name in ("threads", "entropy", "eval_seeds", "seed"):
+        for name in ("entropy", "eval_seeds", "seed"):
             _require(name, values[name], 0)
+        check_serving(self.serving)
         if learning.rollout < 2 or learning.rollout % learning.batch:
             raise UserError(
                 f"--rollout {learning.rollout} --batch {learning.batch}: expected a rollout of "
@@ -114,10 +122,65 @@ class TrainConfig:
             raise UserError("--baselines: expected at least one controller; or --eval-seeds 0")
 
 
-def settings_files(config: TrainConfig) -> list[Path]:
-    """The files that give defaults, weakest first: the resumed run's, then --config."""
-    run = [config.resume / "config.toml"] if config.resume is not None else []
-    return run + ([config.config] if config.config is not None else [])
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Compare controllers on the same seeded arrivals, with intervals."""
+
+    policy: tuple[str, ...] = ()
+    """Controllers: a name as --list shows it, a call such as chain(4), module:Class, or the folder
+    of a run or of an exported controller. The verdict is about the first of the last kind, else
+    about the first."""
+    serving: Serving = field(default_factory=lambda: Serving(workload="steady"))
+    seeds: int = 5
+    """Seeded arrivals; every controller serves each of them."""
+    seconds: float = 10.0
+    """Engine time of each controller on each seed; requests arrive in its first part."""
+    seed: int = 0
+    """Of the intervals' resampling. The arrivals are fixed, and never trained on."""
+    out: Path | None = None
+    """Folder for the results; none: runs/evaluate-WORKLOAD-DATE-TIME."""
+    config: Path | None = None
+    """TOML file of settings, keys named as these options; the command line overrides it."""
+    list: bool = False
+    """Show the controllers that have a name, and end."""
+
+    def check(self) -> None:
+        """Raise UserError for a value that cannot be meant."""
+        if not self.policy:
+            raise UserError(
+                "--policy: expected at least one controller (python evaluate.py --list shows them)"
+            )
+        check_serving(self.serving)
+        _require("seeds", self.seeds, 1)
+        _require("seconds", self.seconds, 0, exclusive=True)
+        _require("seed", self.seed, 0)
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """Write a run's controller folder again.
+
+    Reads the run's checkpoint, which like every Stable-Baselines3 file can run code: use it only
+    for runs that you made.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Run folder that train.py made."""
+    which: Literal["last", "best"] = "last"
+    """Last: as training ended; best: after the rollout with the highest mean reward."""
+    out: Path | None = None
+    """Folder to write; none: controller/ in the run folder."""
+    check: bool = False
+    """Compare its actions with the trained policy's on 1,000 observations."""
+    onnx: bool = False
+    """Add policy.onnx, the logits for other hosts."""
+
+
+def check_serving(serving: Serving) -> None:
+    """Raise UserError for a value of the serving group that cannot be meant."""
+    _require("load", serving.load, 0, exclusive=True)
+    _require("max_tokens", serving.max_tokens, 2)
+    _require("threads", serving.threads, 0)
 
 
 def _require(name: str, value: Any, least: float, exclusive: bool = False) -> None:

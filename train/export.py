@@ -7,7 +7,6 @@ actions compared on many observations, and the ten lines of card.md written.
 from __future__ import annotations
 
 import importlib.util
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from policies.network import NetworkShape
 
 CHECKED = 1000
 ACTIVATIONS = {torch.nn.Tanh: "tanh", torch.nn.ReLU: "relu"}
+ONNX_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ def network_of(model: PPO) -> tuple[NetworkShape, dict[str, NDArray[np.float32]]
     """Shape and float32 tensors of the acting half of an MlpPolicy; the critic stays behind."""
     policy = _actor_critic(model)
     hidden = [m for m in policy.mlp_extractor.policy_net if isinstance(m, torch.nn.Linear)]
-    layers = [*hidden, policy.action_net]
+    action_net = policy.action_net
+    if not isinstance(action_net, torch.nn.Linear):
+        raise TypeError(f"{type(action_net).__name__} as the action layer; expected Linear")
+    layers = [*hidden, action_net]
     weights: dict[str, NDArray[np.float32]] = {}
     for index, layer in enumerate(layers):
         name = "action" if index == len(layers) - 1 else f"policy.{index}"
@@ -61,22 +64,24 @@ def network_of(model: PPO) -> tuple[NetworkShape, dict[str, NDArray[np.float32]]
 def export(
     model: PPO,
     folder: Path,
-    name: str,
     actions: ActionTable,
     hold: int,
     training: Mapping[str, Any],
-    card: str,
     onnx: bool = False,
 ) -> LearnedController:
     """Write the controller folder, whole or not at all, and load it back as it will be shipped.
 
+    `training` holds the figures of `train.session.training_figures`, for manifest and card.
     Raises UserError when the folder cannot be written, or for `onnx` without that package.
     """
     shape, weights = network_of(model)
-    manifest = Manifest(name=name, network=shape, actions=actions, hold=hold, training=dict(training))
-    files = {"card.md": card.encode()}
+    name = str(training["algorithm"])
+    manifest = Manifest(
+        name=name, network=shape, actions=actions, hold=hold, training=dict(training)
+    )
+    files = {"card.md": card(name, hold, training).encode()}
     if onnx:
-        files["policy.onnx"] = onnx_logits(model, shape.layers[0])
+        files["policy.onnx"] = onnx_logits(shape, weights)
     write_controller(folder, weights, manifest, files)
     return LearnedController.load(folder)
 
@@ -109,55 +114,61 @@ def policy_logits(model: PPO, observations: NDArray[np.float32]) -> NDArray[np.f
         return _array(policy.action_net(policy.mlp_extractor.policy_net(inputs)))
 
 
-def onnx_logits(model: PPO, features: int) -> bytes:
-    """The logits as an ONNX graph (input `observation` [n, features], output `logits`)."""
+def onnx_logits(shape: NetworkShape, weights: Mapping[str, NDArray[np.float32]]) -> bytes:
+    """The logits as an ONNX graph: `observation` [n, features] to `logits` [n, sum(nvec)].
+
+    Built node by node, since a chain of matrix products needs no tracing of a torch module.
+    """
     if importlib.util.find_spec("onnx") is None:
         raise UserError(
-            "--onnx: the package onnx is not installed; pip install 'draftgym[onnx]' or leave it out"
+            "--onnx: the package onnx is not installed; pip install 'draftgym[onnx]' or omit it"
         )
-    policy = _actor_critic(model)
-    network = torch.nn.Sequential(policy.mlp_extractor.policy_net, policy.action_net).eval()
-    graph = io.BytesIO()
-    torch.onnx.export(
-        network,
-        (torch.zeros(1, features),),
-        graph,
-        input_names=["observation"],
-        output_names=["logits"],
-        dynamic_axes={"observation": {0: "n"}, "logits": {0: "n"}},
-        opset_version=17,
-        dynamo=False,  # the other exporter writes the weights to a second file
+    from onnx import TensorProto, checker, helper, numpy_helper
+
+    names = [n.removesuffix(".weight") for n in shape.tensor_shapes() if n.endswith(".weight")]
+    nodes, value = [], "observation"
+    for name in names:
+        last = name == names[-1]
+        output = "logits" if last else f"{name}.sum"
+        inputs = [value, f"{name}.weight", f"{name}.bias"]
+        nodes.append(helper.make_node("Gemm", inputs, [output], transB=1))
+        if not last:
+            value = f"{name}.out"
+            nodes.append(helper.make_node(ONNX_ACTIVATIONS[shape.activation], [output], [value]))
+
+    def matrix(name: str, columns: int) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", columns])
+
+    graph = helper.make_graph(
+        nodes,
+        "policy",
+        [matrix("observation", shape.layers[0])],
+        [matrix("logits", shape.layers[-1])],
+        [numpy_helper.from_array(tensor, name) for name, tensor in weights.items()],
     )
-    return graph.getvalue()
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(graph, producer_name="draftgym", opset_imports=[opset], ir_version=8)
+    checker.check_model(model)
+    return bytes(model.SerializeToString())
 
 
-def card(
-    name: str,
-    made: str,
-    served: str,
-    trained: str,
-    hold: int,
-    verdict: str,
-    notes: tuple[str, ...],
-    machine: str,
-) -> str:
+def card(name: str, hold: int, training: Mapping[str, Any]) -> str:
     """Ten lines on what the controller is, how good it is and when not to trust it."""
-    return "\n".join(
-        [
-            f"# {name}",
-            "",
-            f"A speculation controller for DraftGym's engine, made {made}.",
-            f"- Decides depth, width and nodes by SLO class, every {hold} iterations; lossless.",
-            f"- Trained on: {served}.",
-            f"- Training: {trained}.",
-            f"- How good: {verdict}",
-            f"- Read with: {'; '.join(notes) or 'nothing else'}.",
-            "- Do not trust it for other classes, models or machines than these: "
-            f"{machine}; compare again there (`python evaluate.py --policy PATH …`).",
-            "- Runs with NumPy and safetensors alone: "
-            "`policies.learned.LearnedController.load(PATH)`.",
-        ]
-    ) + "\n"
+    lines = [
+        f"# {name}",
+        "",
+        f"A speculation controller for DraftGym's engine, made {training['made']}.",
+        f"- Decides depth, width and nodes by SLO class, every {hold} iterations; lossless.",
+        f"- Trained on: {training['served']}.",
+        f"- Training: {training['decisions']:,} decisions in {training['seconds']:.0f} s, "
+        f"seed {training['seed']}, on {training['machine']}.",
+        f"- How good: {training['verdict']}",
+        f"- Read that with: {'; '.join(training['notes']) or 'nothing yet'}.",
+        "- Do not trust it with other classes, models, loads or machines before comparing there: "
+        "`python evaluate.py --policy PATH chain eagle3`.",
+        "- To run it: `policies.learned.LearnedController.load(PATH)`; needs NumPy, safetensors.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _actor_critic(model: PPO) -> ActorCriticPolicy:

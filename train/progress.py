@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PLAIN_EVERY_S = 5.0
+PLAIN_WIDTH = 130
 
 
 class ProgressLine:
@@ -70,6 +71,14 @@ class ProgressLine:
         self._console.file.flush()
         self._last_plain = time.monotonic()
         self._text = ""
+
+
+def new_console() -> Console:
+    """The terminal; on a pipe wide enough for the table, which nobody resizes there."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 def clock(seconds: float) -> str:

@@ -11,6 +11,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,8 @@ class RunFolder:
 
     def write_request(self, config: TrainConfig) -> None:
         """config.toml, command.txt (one line a start) and versions.json."""
-        write_atomic(self.path / "config.toml", as_toml(config))
+        settings = replace(config, out=None, config=None, resume=None)
+        write_atomic(self.path / "config.toml", as_toml(settings))
         command = self.path / "command.txt"
         before = command.read_text(encoding="utf-8") if command.is_file() else ""
         write_atomic(command, f"{before}{shlex.join(['python', *sys.argv])}\n")
@@ -137,6 +139,12 @@ class RunFolder:
         path = self.path / name
         write_atomic(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
         return path
+
+
+def settings_files(config: TrainConfig) -> list[Path]:
+    """The files that give defaults, weakest first: the resumed run's, then --config."""
+    run = [RunFolder.open(config.resume).path / "config.toml"] if config.resume else []
+    return run + ([config.config] if config.config else [])
 
 
 def _free(path: Path) -> Path:

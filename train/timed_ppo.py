@@ -46,7 +46,14 @@ class TimedRolloutBuffer(RolloutBuffer):
 
 
 class TimedSteps(BaseCallback):
-    """Tells the buffer how long each step lasted, and bootstraps where a trace was cut."""
+    """Tells the buffer how long each step lasted, and bootstraps where a trace was cut.
+
+    Rewards are multiplied by a fixed `scale` on their way into the buffer.
+    """
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
 
     def _on_step(self) -> bool:
         """Runs between the environment's step and the buffer's `add`."""
@@ -54,6 +61,7 @@ class TimedSteps(BaseCallback):
         infos: list[dict[str, Any]] = self.locals["infos"]
         assert isinstance(buffer, TimedRolloutBuffer)
         assert isinstance(policy, ActorCriticPolicy)
+        self.locals["rewards"] *= self.scale
         for index, info in enumerate(infos):
             buffer.elapsed_s[buffer.pos, index] = info[ELAPSED]
             final = info.get("terminal_observation")

@@ -115,7 +115,8 @@ class LiveBackend:
         batch = self.flat.batch(n, mask)
         capture = self.decoder.config.feature_layers
         hidden, features = self.decoder.forward(batch, self.cache, capture)
-        self.features[batch.slots, batch.rows] = features
+        if features is not None:
+            self.features[batch.slots, batch.rows] = features
         return hidden
 
     @torch.inference_mode()

@@ -1,4 +1,7 @@
-"""What the engine loop asks of a backend. `live` runs networks; `replay` will look recordings up."""
+"""What the engine loop asks of a backend.
+
+`live` runs networks; `replay` (to come) looks up what `live` recorded.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Backend(Protocol):
     """Prefill, draft, verify and commit for the slots of all replicas."""
 
     def prefill(self, slot: int, slots: SlotState, end: int) -> int:
-        """Run the slot's prompt tokens [prefilled, end); the token that follows the last of them."""
+        """Run the slot's prompt tokens [prefilled, end); the token that follows the last."""
         ...
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:

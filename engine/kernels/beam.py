@@ -1,4 +1,4 @@
-"""Beam expansion of draft trees (EAGLE-2): score the beam's children, keep the best for the next step.
+"""Beam expansion of draft trees (EAGLE-2): score the beam's children, keep the best.
 
 Every scored child becomes a candidate; the `width` best of them are the next step's beam.
 """

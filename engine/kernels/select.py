@@ -39,7 +39,8 @@ def keep_best(decoding: Bools, nodes: Ints, budget: Ints, trees: TreeState) -> I
         total = 0
         for s in range(slots):
             for i in range(trees.parent.shape[2]):
-                inside = decoding[r, s] and i < trees.size[r, s] and trees.rank[r, s, i] < nodes[r, s]
+                real = decoding[r, s] and i < trees.size[r, s]
+                inside = real and trees.rank[r, s, i] < nodes[r, s]
                 trees.kept[r, s, i] = inside
                 total += inside
         if total > budget[r]:
@@ -69,7 +70,7 @@ def _shrink(r: int, budget: int, total: int, trees: TreeState) -> None:
 
 @njit(cache=True)
 def close_under_parents(decoding: Bools, nodes: int, trees: TreeState) -> Ints:
-    """Drop kept nodes whose parent is not kept or that exceed `nodes` a slot; returns how many [R]."""
+    """Drop kept nodes that lack their parent or exceed `nodes` a slot; how many, by replica."""
     replicas, slots, most = trees.parent.shape
     dropped = np.zeros(replicas, np.int64)
     for r in range(replicas):

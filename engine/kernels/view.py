@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from engine.protocol import Floats, Ints
+from engine.protocol import Floats
 from engine.state import SlotState
 
 

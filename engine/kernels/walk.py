@@ -47,9 +47,12 @@ def walk(
                         continue
                     if trees.token[r, s, i] == wanted:
                         best, exact = i, True
-                    elif margin[r, s] < 1.0 and log_ratio[r, s, i] >= np.log(margin[r, s]):
-                        if best < 0 or log_ratio[r, s, i] > log_ratio[r, s, best]:
-                            best = i
+                    elif (
+                        margin[r, s] < 1.0
+                        and log_ratio[r, s, i] >= np.log(margin[r, s])
+                        and (best < 0 or log_ratio[r, s, i] > log_ratio[r, s, best])
+                    ):
+                        best = i
                 if best < 0:
                     break
                 trees.let_through[r, s] += not exact
@@ -71,7 +74,7 @@ def walk(
 @njit(cache=True)
 def is_stop(token: int, stops: Ints) -> bool:
     """Whether the token ends the output."""
-    for stop in stops:
+    for stop in stops:  # noqa: SIM110 - Numba compiles no generator expressions
         if stop >= 0 and token == stop:
             return True
     return False

@@ -48,6 +48,8 @@ class TrainConfig:
     """Draft steps that a position is unrolled for in training."""
     step_weight: float = 0.9
     """Loss weight of unrolled step i is step_weight ** i."""
+    train_output: bool = False
+    """Train the output rows too, instead of keeping the target's."""
     batch_tokens: int = 3000
     learning_rate: float = 8e-4
     save_every: int = 200

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from models.distill.head_module import TrainBatch
 from models.distill.store import Sequence, SequenceStore
+
+Indices = NDArray[np.int64]
 
 
 class BatchMaker:
@@ -26,8 +29,18 @@ class BatchMaker:
         inside = tokens < len(self.to_draft)
         return torch.where(inside, self.to_draft[tokens.clamp(max=len(self.to_draft) - 1)], -1)
 
-    def make(self, sequences: list[Sequence], share: float, generator: np.random.Generator) -> TrainBatch:
-        """A batch whose roots are a random `share` of the answers' positions."""
+    def make(
+        self,
+        sequences: list[Sequence],
+        share: float,
+        generator: np.random.Generator,
+        prompt_share: float = 0.0,
+    ) -> TrainBatch:
+        """A batch whose roots are a random `share` of the answers' positions.
+
+        `prompt_share` adds positions of the prompts: text that the target has seen too, and that
+        costs nothing more to make.
+        """
         row_counts, roots, features, next_tokens, positions = [], [], [], [], []
         step_tokens, step_positions, targets, hidden, labels = [], [], [], [], []
         offset = 0
@@ -35,9 +48,10 @@ class BatchMaker:
             tokens = sequence.tokens.long()
             n = len(sequence.features) - 1  # rows that have a prediction to learn from
             # The first draft starts from the first answer token and predicts the second.
-            eligible = np.arange(max(sequence.answer_start - 1, 0), n)
-            count = max(1, round(share * len(eligible)))
-            chosen = np.sort(generator.choice(eligible, size=count, replace=False))
+            start = max(sequence.answer_start - 1, 0)
+            chosen = start + _choose(n - start, share, generator)
+            if prompt_share > 0:
+                chosen = np.concatenate((_choose(start, prompt_share, generator), chosen))
             root = torch.from_numpy(chosen)
             steps = root[None] + torch.arange(self.unroll)[:, None]
             inside = steps < n
@@ -55,7 +69,9 @@ class BatchMaker:
             step_positions.append(clamped)
             labels.append(label)
             targets.append(torch.where(learnable, clamped - first + offset, -1))
-            hidden.append(sequence.hidden[first + 1 : n + 1])  # hidden[i + 1] predicts tokens[i + 2]
+            hidden.append(
+                sequence.hidden[first + 1 : n + 1]
+            )  # hidden[i + 1] predicts tokens[i + 2]
             offset += n - first
         logits = torch.cat(hidden).float() @ self.head_rows.T
         return TrainBatch(
@@ -70,6 +86,12 @@ class BatchMaker:
             target_probs=logits.softmax(-1),
             labels=torch.cat(labels, dim=1),
         )
+
+
+def _choose(count: int, share: float, generator: np.random.Generator) -> Indices:
+    """A random share of range(count), at least one where there is any, ascending."""
+    size = min(count, max(1, round(share * count)))
+    return np.sort(generator.choice(count, size=size, replace=False))
 
 
 def usable(sequence: Sequence) -> bool:
@@ -105,9 +127,10 @@ def stream(
 def draft_vocabulary(store: SequenceStore, size: int, vocab_size: int) -> Tensor:
     """The `size` most frequent tokens of the answers [size], ascending.
 
-    Prompts count a tenth: they break ties among tokens that answers have hardly shown yet.
+    Prompts count a tenth, and what was never seen goes by id, since a byte-pair vocabulary is
+    numbered from frequent to rare merges.
     """
-    counts = torch.zeros(vocab_size, dtype=torch.float64)
+    counts = 0.01 * (1 - torch.arange(vocab_size, dtype=torch.float64) / vocab_size)
     for shard in store.shards():
         for sequence in SequenceStore.read(shard):
             tokens = sequence.tokens.long()

@@ -43,7 +43,10 @@ def generate(config: GenerateConfig) -> None:
     finished: list[Sequence] = []
     answer_tokens = 0
     with Progress(
-        TextColumn("generate"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn()
+        TextColumn("generate"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
     ) as progress:
         task = progress.add_task("", total=config.minutes * 60, note="")
         while (elapsed := time.monotonic() - start) < config.minutes * 60:

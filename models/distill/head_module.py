@@ -38,13 +38,15 @@ class TrainBatch(NamedTuple):
 class HeadModule(nn.Module):
     """Trainable EAGLE-3 head; parameter names are the checkpoint's."""
 
-    def __init__(self, config: DraftHeadConfig, weights: dict[str, Tensor], embedding: Tensor) -> None:
+    def __init__(
+        self, config: DraftHeadConfig, weights: dict[str, Tensor], embedding: Tensor
+    ) -> None:
         super().__init__()
         self.config = config
         self.weights = nn.ParameterDict(
             {name.replace(".", "/"): nn.Parameter(w.float().clone()) for name, w in weights.items()}
         )
-        self.register_buffer("embedding", embedding, persistent=False)
+        self.embedding = embedding  # the target's, frozen: neither parameter nor buffer
         self.cos, self.sin = rotary_tables(
             config.head_dim, config.max_position_embeddings, config.rope_theta, torch.float32
         )

@@ -26,12 +26,15 @@ from models.registry import resolve
 if TYPE_CHECKING:
     from models.distill.__main__ import TrainConfig
 
+PROMPT_SHARE = 0.2
 ROOT_SHARE = 0.5  # positions of an answer that a batch unrolls; the others come in a later epoch
 LOG_EVERY = 10
 MEASURE_SEQUENCES = 96
 
 
-def initial_weights(target: dict[str, Tensor], config: DecoderConfig, vocab: Tensor) -> dict[str, Tensor]:
+def initial_weights(
+    target: dict[str, Tensor], config: DecoderConfig, vocab: Tensor
+) -> dict[str, Tensor]:
     """Start from the target: its last layer, final norm and output rows, the latest feature.
 
     The embedding's half of query, key and value is new and starts small.
@@ -43,7 +46,9 @@ def initial_weights(target: dict[str, Tensor], config: DecoderConfig, vocab: Ten
         "fc.weight": torch.cat((torch.zeros(h, 2 * h), torch.eye(h)), dim=1),
         "midlayer.input_layernorm.weight": torch.ones(h),
         "midlayer.hidden_norm.weight": target[f"{last}.input_layernorm.weight"],
-        "midlayer.post_attention_layernorm.weight": target[f"{last}.post_attention_layernorm.weight"],
+        "midlayer.post_attention_layernorm.weight": target[
+            f"{last}.post_attention_layernorm.weight"
+        ],
         "norm.weight": target["model.norm.weight"],
         "lm_head.weight": output[vocab],
     }
@@ -58,7 +63,7 @@ def initial_weights(target: dict[str, Tensor], config: DecoderConfig, vocab: Ten
 
 
 def rate_factor(elapsed: float, total: float, decay: float, step: int) -> float:
-    """Warm up over 30 steps, hold, fall linearly to zero over the last `decay` share of the time."""
+    """Warm up over 30 steps, hold, then fall to zero over the last `decay` share of the time."""
     left = max(0.0, 1.0 - elapsed / total)
     return min(1.0, (step + 1) / 30, left / decay if decay > 0 else 1.0)
 
@@ -90,8 +95,13 @@ def train(config: TrainConfig) -> None:
         weights = initial_weights(target, target_config, vocab)
     head_config = DraftHeadConfig.for_target(target_config, len(vocab))
     module = HeadModule(head_config, weights, embedding)
+    # The output rows are the target's own and stay so: a fifth of a training step saved.
+    module.weights["lm_head/weight"].requires_grad_(config.train_output)
     optimizer = torch.optim.AdamW(
-        module.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
+        [p for p in module.parameters() if p.requires_grad],
+        lr=config.learning_rate,
+        betas=(0.9, 0.95),
+        weight_decay=0.0,
     )
     step = tokens_seen = 0
     if saved:
@@ -126,7 +136,7 @@ def train(config: TrainConfig) -> None:
     ) as bar:
         task = bar.add_task("", total=total, note="")
         while (elapsed := time.monotonic() - start) < total and not stopping:
-            batch = maker.make(next(groups), ROOT_SHARE, generator)
+            batch = maker.make(next(groups), ROOT_SHARE, generator, PROMPT_SHARE)
             factor = rate_factor(elapsed, total, config.decay, step)
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * factor
@@ -148,22 +158,25 @@ def train(config: TrainConfig) -> None:
                 writer.add_scalar("optimizer/learning_rate", config.learning_rate * factor, step)
                 writer.add_scalar("optimizer/gradient_norm", norm, step)
                 shown = " ".join(f"{a:.2f}" for a in accuracy.tolist())
-                note = f"step {step} · {tokens_seen:,} roots · accuracy {shown} · loss {loss_by_step[0]:.2f}"
+                note = (
+                    f"step {step} · {tokens_seen:,} roots · accuracy {shown} · "
+                    f"loss {loss_by_step[0]:.2f}"
+                )
                 bar.update(task, completed=elapsed, note=note)
                 if not bar.console.is_terminal:
                     print(note, flush=True)
             if step % config.save_every == 0:
                 save()
     save()
-    accuracy = held_out_accuracy(module, maker, store, config.held_out_shards)
-    for k, value in enumerate(accuracy):
+    held_out = held_out_accuracy(module, maker, store, config.held_out_shards)
+    for k, value in enumerate(held_out):
         writer.add_scalar(f"held_out_accuracy/step_{k + 1}", value, step)
     writer.close()
     figures = {
         "steps": step,
         "roots": tokens_seen,
         "shards": len(store.shards()),
-        "held_out_accuracy_by_draft_step": [round(a, 4) for a in accuracy],
+        "held_out_accuracy_by_draft_step": [round(a, 4) for a in held_out],
     }
     export_head(config.out / "head", module, vocab, figures)
     print(json.dumps(figures))
@@ -179,7 +192,9 @@ def held_out_accuracy(
     Tokens outside the draft vocabulary count as missed.
     """
     generator = np.random.default_rng(0)
-    sequences = [s for path in store.shards()[:shards] for s in SequenceStore.read(path) if usable(s)]
+    sequences = [
+        s for path in store.shards()[:shards] for s in SequenceStore.read(path) if usable(s)
+    ]
     sequences = sequences[:MEASURE_SEQUENCES]
     hits = torch.zeros(maker.unroll)
     total = torch.zeros(maker.unroll)

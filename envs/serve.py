@@ -1,0 +1,178 @@
+"""Serving as a Gymnasium environment: one engine, one episode a trace, decisions in between.
+
+The engine does the work and keeps the time; features, actions and reward live in their own files.
+Whatever a trainer does between two steps is not on the engine's clock and charged to no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from engine.errors import UserError
+from engine.protocol import Controller, Ints, Plan, View
+from envs.reward import GoodputReward, Tally, serving_summary
+from policies.actions import ActionTable, PlanByClass
+from policies.features import bounds, feature_table, observe, require_finite
+
+if TYPE_CHECKING:
+    from engine.loop import Engine
+
+Observation = NDArray[np.float32]
+MakeEngine = Callable[[np.random.Generator], "Engine"]
+
+
+class _Held(Controller):
+    """Gives every request the plan of its class, as it was last decided outside."""
+
+    name = "held"
+
+    def __init__(self, table: ActionTable) -> None:
+        self.table = table
+        self.decided: PlanByClass = table.off()
+
+    def plan(self, view: View) -> Plan:
+        return self.table.expand(self.decided, view)
+
+
+class ServeEnv(gymnasium.Env[Observation, Ints]):
+    """Choose depth, width, node cap and margin by SLO class while an engine serves a trace.
+
+    A step is `decide_every` iterations under one action. Serving never terminates: the end of the
+    trace, or `max_decisions`, is `truncated`. `info` holds `elapsed_s` (engine clock between two
+    decisions, for discounting by time), `busy_s`, `iterations`, `emitted_tokens`, `valid_tokens`,
+    `finished`, `attained`, `missed`, `cost` (violations: missed requests), `energy_joules`,
+    `clock_s`, the reward's parts as `reward/…`, and with the last step `serving`, the episode's
+    figures by name.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium's own declaration)
+
+    def __init__(
+        self,
+        make_engine: MakeEngine,
+        actions: ActionTable,
+        reward: GoodputReward | None = None,
+        decide_every: int = 1,
+        max_decisions: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """`make_engine` gives a fresh episode drawn from the generator that it is handed.
+
+        `max_decisions` cuts an episode, None lets it run to the trace's end; `seed` stands in for
+        the first reset's when that is given none.
+        """
+        for name, value in (("decide_every", decide_every), ("max_decisions", max_decisions)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise UserError(f"{name} is {value!r}; expected a whole number of at least 1")
+        self.actions = actions
+        self.features = feature_table(actions.class_names)
+        self.reward = reward or GoodputReward()
+        self.decide_every, self.max_decisions = decide_every, max_decisions
+        low, high = bounds(self.features)
+        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+        self.action_space = spaces.MultiDiscrete(actions.nvec)
+        self.engine: Engine | None = None
+        self._make_engine = make_engine
+        self._first_seed = seed
+        self._held = _Held(actions)
+        self._view: View | None = None
+        self._decisions = 0
+        self._ended = True
+        self._records_seen = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin the next episode; the one before may have been cut midway. No options."""
+        if options:
+            raise UserError(f"reset got the options {sorted(options)}; expected none")
+        if seed is None:
+            seed = self._first_seed
+        self._first_seed = None
+        super().reset(seed=seed)
+        self.engine = engine = self._make_engine(self.np_random)
+        if engine.class_names != self.actions.class_names:
+            raise UserError(
+                f"the engine serves the classes {', '.join(engine.class_names)}, the action table "
+                f"is for {', '.join(self.actions.class_names)}; use one class table for both"
+            )
+        self._held.decided = self.actions.off()
+        self._held.reset(engine.limits)
+        self._decisions = self._records_seen = 0
+        self._ended = False
+        self._view = engine.next_decision()
+        return self._observation(engine), self._info(engine, Tally(), 0.0)
+
+    def step(self, action: Ints) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Serve `decide_every` iterations, fewer at the trace's end, under `action`."""
+        engine = self.engine
+        if engine is None or self._ended:
+            raise UserError("step() was called outside an episode; call reset() first")
+        self._held.decided = self.actions.decode(action)
+        tally, began_s = Tally(), engine.clock_s
+        while self._view is not None and tally.iterations < self.decide_every:
+            tally.add(engine.run_iteration(self._view, self._held))
+            self._view = engine.next_decision()
+        self._decisions += 1
+        records = engine.records()
+        tally.ended = records[self._records_seen :]
+        self._records_seen = len(records)
+
+        parts = self.reward.parts(tally, engine.unloaded_tpot_s, engine.limits.slots)
+        for name, part in parts.items():
+            if not np.isfinite(part):
+                raise UserError(
+                    f"reward part {name} is {part}; expected a finite number, so the engine's "
+                    f"clock ({engine.clock_s} s) or token counts are wrong"
+                )
+        info = self._info(engine, tally, engine.clock_s - began_s)
+        info.update({f"reward/{name}": float(part) for name, part in parts.items()})
+        drained = self._view is None
+        truncated = drained or self._decisions == self.max_decisions
+        if truncated:
+            self._ended = True
+            info["serving"] = serving_summary(
+                engine.close_records(), self.actions.class_names, drained
+            )
+        return self._observation(engine), float(sum(parts.values())), False, truncated, info
+
+    def close(self) -> None:
+        """Let go of the engine; may be called twice."""
+        self.engine = self._view = None
+        self._ended = True
+
+    def _observation(self, engine: Engine) -> Observation:
+        """What the coming decision is based on, always a fresh array.
+
+        After the last iteration no decision is due, and the view is that of the engine as it
+        stands: what a trainer bootstraps from.
+        """
+        view = self._view
+        if view is None:
+            from engine.viewing import build_view
+
+            view = build_view(engine)
+        observation = observe(view, self._held.decided)
+        require_finite(observation, self.features)
+        return observation
+
+    def _info(self, engine: Engine, tally: Tally, elapsed_s: float) -> dict[str, Any]:
+        return {
+            "elapsed_s": float(elapsed_s),
+            "busy_s": tally.busy_s,
+            "clock_s": float(engine.clock_s),
+            "iterations": tally.iterations,
+            "emitted_tokens": tally.emitted_tokens,
+            "valid_tokens": tally.valid_tokens,
+            "finished": len(tally.ended),
+            "attained": len(tally.ended) - tally.missed,
+            "missed": tally.missed,
+            "cost": float(tally.missed),
+            "energy_joules": float(tally.energy_joules),
+        }

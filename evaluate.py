@@ -1,0 +1,28 @@
+"""Compare controllers on the same seeded arrivals, with intervals: `--help` says how."""
+
+import sys
+
+from train.command_line import parse_with_files, run_command
+from train.config import EvaluateConfig
+
+
+def main() -> None:
+    """Parse, check, run."""
+    config = parse_with_files(
+        EvaluateConfig, sys.argv[1:], "evaluate.py", lambda c: [c.config] if c.config else []
+    )
+    from train.evaluation import evaluate, list_controllers
+
+    if config.list:
+        print(list_controllers())
+        return
+    config.check()
+    from train.progress import new_console
+
+    console = new_console()
+    out = evaluate(config, console)
+    console.print(f"results     {out / 'results.json'}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,216 @@
+"""Comparing controllers on a live server: `evaluate.py`, and the end of `train.py`.
+
+Composes workload, server and controllers; running, statistics and table are `eval`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.classes import DEFAULT_CLASSES, ClassTable
+from engine.errors import UserError
+from engine.protocol import Controller
+from engine.workload import PromptSet, WorkloadConfig, workload
+from policies import registry
+from train.command_line import RUNS
+from train.config import EvaluateConfig, Serving
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from engine.serving import LiveServer
+    from eval.arrivals import Draw
+    from eval.table import Report
+    from train.interrupt import StopRequest
+
+ARRIVING = 0.6
+"""Share of a run in which requests arrive; the rest drains what is there."""
+
+
+class Stopped(Exception):
+    """A stop was asked for between two runs of a comparison."""
+
+
+def served_workload(serving: Serving) -> WorkloadConfig:
+    """The workload that the options name. Raises UserError.
+
+    A load replaces the workload's own; where regimes set it, theirs are multiplied.
+    """
+    config = workload(serving.workload, max_tokens=serving.max_tokens)
+    load = serving.load
+    if load is None:
+        return config
+    if config.shifts is not None:
+        low, high = config.shifts.load
+        return replace(config, shifts=replace(config.shifts, load=(low * load, high * load)))
+    if config.regimes:
+        regimes = tuple(replace(r, load=r.load * load) for r in config.regimes)
+        return replace(config, regimes=regimes)
+    return workload(serving.workload, max_tokens=serving.max_tokens, load=load)
+
+
+def load_server(serving: Serving) -> LiveServer:
+    """The live server that the options name; takes seconds. Raises UserError."""
+    from engine.serving import LiveConfig, LiveServer
+
+    return LiveServer.load(
+        LiveConfig(
+            model=serving.model,
+            draft_head=serving.draft_head,
+            dtype=serving.dtype,
+            threads=serving.threads,
+        )
+    )
+
+
+def drawing(server: LiveServer, serving: Serving, config: WorkloadConfig) -> Draw:
+    """Requests of `config` for `server` by generator."""
+    from eval import arrivals
+
+    return arrivals.drawing(server, config, PromptSet.load(serving.prompts))
+
+
+def named(specs: Sequence[str]) -> dict[str, Controller]:
+    """Controllers by the name that the table shows. Raises UserError for an unknown one."""
+    found: dict[str, Controller] = {}
+    for spec in specs:
+        try:
+            controller = registry.make(spec)
+        except UserError as error:
+            raise UserError(f"--policy {error} (python evaluate.py --list shows them)") from error
+        name = controller.name
+        if registry.exported_folder(spec) is not None:
+            name = f"{name} ({Path(spec).name})"
+        if name in found:
+            raise UserError(f"--policy {spec}: {name} is there already; name each controller once")
+        found[name] = controller
+    return found
+
+
+def compare(
+    server: LiveServer,
+    serving: Serving,
+    controllers: Mapping[str, Controller],
+    subject: str,
+    seeds: int,
+    seconds: float,
+    rng: np.random.Generator,
+    console: Console,
+    stop: StopRequest,
+    classes: ClassTable = DEFAULT_CLASSES,
+) -> Report:
+    """Serve `seeds` held-out arrivals with each controller, `seconds` of engine time each.
+
+    Requests arrive in the first part of a run; those unfinished at its end are misses, for all
+    alike. Raises Stopped when `stop` was requested between two runs.
+    """
+    from eval import arrivals, runner, table
+    from train.progress import ProgressLine
+
+    config = replace(served_workload(serving), duration_s=ARRIVING * seconds)
+    episodes = arrivals.held_out(drawing(server, serving, config), seeds)
+    settings = replace(server.settings, horizon_s=seconds)
+    total = seeds * len(controllers)
+
+    with ProgressLine(console, "compare", total) as line:
+
+        def announce(name: str, done: int, of: int) -> None:
+            if stop.requested:
+                raise Stopped
+            line.update(done, f"run {done + 1} of {of}", name, left_s=(of - done) * seconds)
+
+        comparison = runner.run(
+            controllers,
+            episodes,
+            lambda requests: server.engine(requests, classes, settings),
+            announce=announce,
+        )
+        line.update(total, f"{total} runs")
+    title = f"{described(serving, config)}, {seconds:g} s each"
+    return table.build(comparison, classes, title, subject, rng)
+
+
+def described(serving: Serving, config: WorkloadConfig) -> str:
+    """The workload in a few words."""
+    if config.load is not None:
+        return f"{config.name} load at {config.load:g} × capacity"
+    scaled = "" if serving.load is None else f" × {serving.load:g}"
+    return f"{config.name} load{scaled}"
+
+
+def show(report: Report, console: Console) -> None:
+    """The table, the verdict in words and what to read it with."""
+    from eval import table
+
+    console.print(table.as_rich(report))
+    console.print(report.verdict, highlight=False, markup=False)
+    for note in report.notes:
+        console.print(f"({note})", style="dim", highlight=False, markup=False)
+
+
+def evaluate(config: EvaluateConfig, console: Console) -> Path:
+    """`evaluate.py`: compare, show, write results.json and results.md; returns their folder."""
+    serving = config.serving
+    controllers = named(config.policy)
+    shown = served_workload(serving)
+    PromptSet.load(serving.prompts)  # what is wrong with them is told before seconds of loading
+    from eval import table
+    from eval.versions import versions
+    from train.interrupt import StopRequest
+    from train.run_folder import write_atomic
+
+    now = datetime.now()
+    out = config.out or RUNS / f"evaluate-{shown.name}-{now:%Y%m%d-%H%M%S}"
+    server = load_server(serving)
+    console.print(f"{server.describe()} · {described(serving, shown)}", highlight=False)
+    rng = np.random.default_rng(config.seed)
+    with StopRequest() as stop:
+        try:
+            report = compare(
+                server,
+                serving,
+                controllers,
+                subject_of(config.policy, list(controllers)),
+                config.seeds,
+                config.seconds,
+                rng,
+                console,
+                stop,
+            )
+        except Stopped:
+            raise KeyboardInterrupt from None  # nothing to keep
+    show(report, console)
+    values = {**table.as_json(report), "versions": versions()}
+    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(out / "results.json", text + "\n")
+    write_atomic(out / "results.md", table.as_markdown(report))
+    return out
+
+
+def subject_of(specs: Sequence[str], names: Sequence[str]) -> str:
+    """Whom the verdict is about: the first learned controller, else the first."""
+    learned = [
+        name
+        for spec, name in zip(specs, names, strict=True)
+        if registry.exported_folder(spec) is not None
+    ]
+    return learned[0] if learned else names[0]
+
+
+def list_controllers() -> str:
+    """Name and summary of each, one a line."""
+    width = max(map(len, registry.ENTRIES))
+    return "\n".join(f"{n:<{width}}  {registry.ENTRIES[n].summary}" for n in registry.names())
+
+
+def seconds_a_run(total_s: float, seeds: int, controllers: int) -> float:
+    """How long each controller may serve each seed, in tenths of a second."""
+    return max(math.floor(10.0 * total_s / (seeds * controllers)) / 10.0, 0.1)

@@ -1,0 +1,86 @@
+"""`export.py`: a run's controller folder again, from its checkpoint, and the check that it agrees.
+
+How a policy is turned into a folder is `train.export`'s.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.classes import DEFAULT_CLASSES
+from engine.errors import UserError
+from policies.actions import ActionTable
+from policies.learned import LearnedController
+from policies.registry import exported_folder
+from train.command_line import parse_with_files
+from train.config import ExportConfig, TrainConfig
+from train.run_folder import RunFolder, settings_files
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SEED = 0  # of the observations that are compared
+
+
+def export_run(config: ExportConfig, console: Console) -> Path:
+    """Write the folder, say where, and with `check` compare; returns the folder."""
+    run = RunFolder.open(config.run)
+    settings = parse_with_files(
+        TrainConfig, ["--resume", str(run.path)], "train.py", settings_files
+    )
+    from train.export import compare, export
+    from train.ppo import load_model
+
+    model = load_model(run.checkpoint if config.which == "last" else run.best)
+    folder = config.out or run.controller
+    controller = export(
+        model,
+        folder,
+        ActionTable(DEFAULT_CLASSES.names),
+        settings.learning.decide_every,
+        _figures(run, model, settings, config.which),
+        config.onnx,
+    )
+    console.print(f"controller  {folder}", highlight=False, soft_wrap=True)
+    if config.check:
+        found = compare(model, controller, np.random.default_rng(SEED))
+        if not found.holds:
+            raise UserError(
+                f"{folder}: {found.differing_actions} of {found.observations} actions differ from "
+                "the trained policy's; do not use it, and please report this"
+            )
+        console.print(
+            f"check       all {found.observations:,} actions equal the trained policy's "
+            f"(logits differ by at most {found.largest_logit_difference:.1e})",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return folder
+
+
+def _figures(run: RunFolder, model: Any, settings: TrainConfig, which: str) -> dict[str, Any]:
+    """Those of the manifest that training wrote, where it got so far.
+
+    Only the last model was compared, so the verdict is kept for that one alone.
+    """
+    training: dict[str, Any] = {
+        "algorithm": settings.learning.policy,
+        "made": "from an unfinished run",
+        "served": f"{settings.serving.model} · {settings.serving.workload} load",
+        "machine": "the machine named in versions.json of the run",
+        "seed": settings.seed,
+        "verdict": "not compared with anything yet.",
+        "notes": [],
+    }
+    written = exported_folder(str(run.path))
+    if written is not None:
+        training |= LearnedController.load(written).manifest.training
+    if which == "best":
+        training |= {"verdict": "not compared with anything yet.", "notes": []}
+    return training | {
+        "decisions": int(model.num_timesteps),
+        "seconds": round(float(model.trained_s), 1),
+    }

@@ -1,0 +1,150 @@
+"""PPO on a live engine: the environment, the model, how it is saved and taken up again.
+
+What is discounted how is `train.timed_ppo`; what happens beside learning, `train.callbacks`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gymnasium
+import numpy as np
+from stable_baselines3 import PPO
+
+import envs
+from engine.errors import UserError
+from eval.arrivals import Draw
+from train.callbacks import Bar, Clock, Limit, Recorder, Saver, run_logger
+from train.config import TrainConfig
+from train.interrupt import StopRequest
+from train.progress import ProgressLine
+from train.run_folder import RunFolder, write_atomic
+from train.timed_ppo import TimedRolloutBuffer, TimedSteps
+from train.window import Watched
+
+if TYPE_CHECKING:
+    from engine.serving import LiveServer
+
+HIDDEN = (64, 64)
+GAE_LAMBDA = 0.95
+ENDLESS = 10**9  # steps: time ends training
+
+
+class TimedPPO(PPO):
+    """PPO with what a run must remember beside the weights; saved and loaded with the model."""
+
+    trained_s: float = 0.0
+    best_reward: float = -math.inf
+
+
+def environment(server: LiveServer, draw: Draw, decide_every: int) -> Watched:
+    """`DraftGym/ServeLive-v0` on `server`, watched."""
+    made = gymnasium.make(
+        envs.LIVE_ID, server=lambda: server, requests=draw, decide_every=decide_every
+    )
+    return Watched(made)
+
+
+def new_model(env: Watched, config: TrainConfig) -> TimedPPO:
+    """An untrained model. Observations are scaled by the features' definition, not here."""
+    learning = config.learning
+    return TimedPPO(
+        "MlpPolicy",
+        env,
+        n_steps=learning.rollout,
+        batch_size=learning.batch,
+        n_epochs=learning.epochs,
+        learning_rate=learning.learning_rate,
+        gamma=per_second(learning.half_life_s),
+        gae_lambda=GAE_LAMBDA,
+        ent_coef=learning.entropy,
+        policy_kwargs={"net_arch": list(HIDDEN)},
+        rollout_buffer_class=TimedRolloutBuffer,
+        seed=config.seed,
+        device="cpu",
+    )
+
+
+def per_second(half_life_s: float) -> float:
+    """The discount of one second after which, `half_life_s` long, a reward counts for half."""
+    return float(0.5 ** (1.0 / half_life_s))
+
+
+def reward_scale(unloaded_tpot_s: float, half_life_s: float) -> float:
+    """A fixed factor that brings returns near 1, where the critic starts.
+
+    At most one valid token a slot and unloaded token time comes in (without speculation), and
+    half_life / ln 2 seconds of it are in a return.
+    """
+    return unloaded_tpot_s * math.log(2.0) / half_life_s
+
+
+def save_model(model: TimedPPO, path: Path) -> None:
+    """Write the model's zip whole or not at all."""
+    buffer = io.BytesIO()
+    model.save(buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def load_model(path: Path, env: Watched | None = None) -> TimedPPO:
+    """Read a model that this program saved (the file may run code). Raises UserError."""
+    if not path.is_file():
+        raise UserError(f"{path}: nothing was saved there yet; train for longer, or anew")
+    try:
+        return TimedPPO.load(path, env=env, device="cpu")
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+        raise UserError(f"{path} is damaged ({error}); train anew") from error
+
+
+def train_model(
+    server: LiveServer,
+    draw: Draw,
+    config: TrainConfig,
+    run: RunFolder,
+    line: ProgressLine,
+    stop: StopRequest,
+) -> TimedPPO:
+    """Train until the time is up or a stop is asked for; saved at the end either way."""
+    learning = config.learning
+    env = environment(server, draw, learning.decide_every)
+    if run.checkpoint.is_file():
+        model = load_model(run.checkpoint, env)
+        # Other arrivals than at the start, or a resumed run would see the same ones again.
+        model.set_random_seed(_seed(config.seed, model.num_timesteps))
+    else:
+        model = new_model(env, config)
+    total_s = 60.0 * learning.minutes
+    clock = Clock(model.trained_s)
+    if clock.elapsed_s >= total_s:
+        return model
+
+    def save() -> None:
+        model.trained_s = clock.elapsed_s
+        model.best_reward = saver.best_reward
+        save_model(model, run.checkpoint)
+
+    model.set_logger(run_logger(run.path, run.metrics))
+    saver = Saver(save, lambda: save_model(model, run.best), model.best_reward)
+    scale = reward_scale(server.unloaded_tpot_s, learning.half_life_s)
+    callbacks = [
+        TimedSteps(scale),
+        Bar(line, env, clock, total_s),
+        Recorder(env, clock),
+        saver,
+        Limit(clock, total_s, stop),
+    ]
+    try:
+        model.learn(ENDLESS, callback=callbacks, reset_num_timesteps=False)
+        save()
+    finally:
+        model.logger.close()
+        env.close()
+    return model
+
+
+def _seed(seed: int, steps: int) -> int:
+    return int(np.random.SeedSequence((seed, steps)).generate_state(1)[0])

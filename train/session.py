@@ -1,0 +1,215 @@
+"""A whole run of `train.py`: load, train, compare, export, and say what to type next.
+
+Composes the others; each step's result stands in the run folder before the next begins.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.classes import DEFAULT_CLASSES
+from engine.workload import PromptSet, WorkloadConfig
+from eval.versions import hardware
+from policies.actions import ActionTable
+from policies.learned import LearnedController
+from train import evaluation
+from train.command_line import crash_reports
+from train.config import Serving, TrainConfig
+from train.interrupt import StopRequest
+from train.progress import ProgressLine, clock, new_console
+from train.run_folder import RunFolder, write_atomic
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from engine.serving import LiveServer
+    from eval.table import Report
+    from train.ppo import TimedPPO
+
+RESULTS = "results.json"
+
+
+def train(
+    config: TrainConfig,
+    load_server: Callable[[Serving], LiveServer] = evaluation.load_server,
+    console: Console | None = None,
+    stop: StopRequest | None = None,
+) -> RunFolder:
+    """Run all of it; after a stop, the folder is left marked unfinished and can be resumed.
+
+    Raises UserError for what the user can mend and CrashError for a bug, whose report then stands
+    in the run folder.
+    """
+    console = console or new_console()
+    stop = stop or StopRequest()
+    serving = config.serving
+    work = evaluation.served_workload(serving)
+    PromptSet.load(serving.prompts)  # what is wrong with them is told before seconds of loading
+    baselines = evaluation.named(config.evaluation.baselines)
+    resumed = RunFolder.open(config.resume) if config.resume is not None else None
+    console.print("loading and measuring the target …", style="dim")
+    server = load_server(serving)
+    draw = evaluation.drawing(server, serving, work)
+    draw(np.random.default_rng(config.seed))  # prompts that do not fit are told before training
+    if resumed is None:
+        run = RunFolder.create(config, datetime.now())
+    else:
+        run = resumed
+        run.mark_unfinished("resumed")
+        run.write_request(config)
+    console.print(
+        f"{server.describe()} · {evaluation.described(serving, work)} · {run.path}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    with crash_reports(run.path), stop:
+        model = _train(server, config, work, run, console, stop)
+        if stop.requested:
+            return _stopped(run, "stopped while training", console)
+        controller = _export(model, config, server, work, run, None)
+        report = None
+        if config.evaluation.eval_seeds:
+            controllers = {f"{controller.name} (this run)": controller, **baselines}
+            try:
+                report = _compare(server, config, controllers, console, stop)
+            except evaluation.Stopped:
+                return _stopped(run, "trained, not compared", console)
+            run.write_json(RESULTS, _results(report, run))
+            _baseline_lines(run.path, report, model.num_timesteps)
+            # Once more, so that the card and the manifest say how good it is.
+            _export(model, config, server, work, run, report)
+        run.mark_done(datetime.now())
+        _say_what_next(run, config, report, console)
+    return run
+
+
+def _train(
+    server: LiveServer,
+    config: TrainConfig,
+    work: WorkloadConfig,
+    run: RunFolder,
+    console: Console,
+    stop: StopRequest,
+) -> TimedPPO:
+    from train.ppo import train_model
+
+    draw = evaluation.drawing(server, config.serving, work)
+    total_s = 60.0 * config.learning.minutes
+    with ProgressLine(console, "train", total_s) as line:
+        model = train_model(server, draw, config, run, line, stop)
+    decisions, trained = model.num_timesteps, clock(model.trained_s)
+    console.print(f"{decisions:,} decisions in {trained} minutes of training", highlight=False)
+    return model
+
+
+def _compare(
+    server: LiveServer,
+    config: TrainConfig,
+    controllers: dict[str, Any],
+    console: Console,
+    stop: StopRequest,
+) -> Report:
+    budget = config.evaluation
+    report = evaluation.compare(
+        server,
+        config.serving,
+        controllers,
+        next(iter(controllers)),
+        budget.eval_seeds,
+        evaluation.seconds_a_run(budget.eval_seconds, budget.eval_seeds, len(controllers)),
+        np.random.default_rng(config.seed),
+        console,
+        stop,
+    )
+    evaluation.show(report, console)
+    return report
+
+
+def _results(report: Report, run: RunFolder) -> dict[str, Any]:
+    from eval import table
+
+    stamp = json.loads((run.path / "versions.json").read_text(encoding="utf-8"))
+    write_atomic(run.path / "results.md", table.as_markdown(report))
+    return {**table.as_json(report), "command": sys.argv, "versions": stamp}
+
+
+def _export(
+    model: TimedPPO,
+    config: TrainConfig,
+    server: LiveServer,
+    work: WorkloadConfig,
+    run: RunFolder,
+    report: Report | None,
+) -> LearnedController:
+    from train.export import export
+
+    training = training_figures(model, config, server.describe(), work, report)
+    actions = ActionTable(DEFAULT_CLASSES.names)
+    return export(model, run.controller, actions, config.learning.decide_every, training)
+
+
+def training_figures(
+    model: TimedPPO, config: TrainConfig, served: str, work: WorkloadConfig, report: Report | None
+) -> dict[str, Any]:
+    """Provenance and figures for manifest and card, JSON types only."""
+    return {
+        "algorithm": config.learning.policy,
+        "made": f"{datetime.now():%Y-%m-%d %H:%M}",
+        "decisions": int(model.num_timesteps),
+        "seconds": round(float(model.trained_s), 1),
+        "seed": config.seed,
+        "served": f"{served} · {evaluation.described(config.serving, work)}",
+        "machine": _machine(),
+        "verdict": report.verdict if report is not None else "not compared with anything yet.",
+        "notes": list(report.notes) if report is not None else [],
+    }
+
+
+def _machine() -> str:
+    found = hardware()
+    names = ", ".join(found["gpus"]) or found["processor"]
+    return f"{names}, {found['cores']} cores"
+
+
+def _baseline_lines(folder: Path, report: Report, steps: int) -> None:
+    """What the baselines reached, as level lines in TensorBoard beside the training curves."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        for name, runs in report.comparison.runs.items():
+            for tag, values in (
+                ("attainment", [r.metrics.attainment for r in runs]),
+                ("goodput_tps", [r.metrics.goodput_tps for r in runs]),
+            ):
+                known = [v for v in values if np.isfinite(v)]
+                for step in (0, steps) if known else ():
+                    writer.add_scalar(f"baseline/{tag}/{name}", float(np.mean(known)), step)
+
+
+def _stopped(run: RunFolder, state: str, console: Console) -> RunFolder:
+    run.mark_unfinished(state)
+    console.print(f"{state}; saved. Go on with:\n  python train.py --resume {run.path}")
+    return run
+
+
+def _say_what_next(
+    run: RunFolder, config: TrainConfig, report: Report | None, console: Console
+) -> None:
+    serving = config.serving
+    lines = [
+        f"controller  {run.controller}",
+        *([f"results     {run.path / RESULTS}"] if report is not None else []),
+        "next",
+        f"  python evaluate.py --policy {run.path} chain eagle3 --workload {serving.workload} "
+        "--seeds 10",
+        f"  tensorboard --logdir {run.path}",
+        f"  python train.py --resume {run.path} --minutes {2 * config.learning.minutes:g}",
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
