@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.figures import Row, UnmeasuredError
 
 if TYPE_CHECKING:
-    from benchmarks.clones import Clones
+    from benchmarks.fresh_clone import Clones
     from engine.serving import LiveServer
 
 Prompts = list[list[int]]

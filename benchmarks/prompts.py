@@ -60,12 +60,14 @@ class PromptFolder:
 
     def _fitting(self, text: str) -> str:
         """The longest beginning of `text`, up to a word's end, whose prompt is short enough."""
-        if len(self.tokenizer.chat_prompt(text)) <= MAX_PROMPT_TOKENS:
+        if self._fits(text):
             return text
-        words = [i for i, c in enumerate(text) if c.isspace() and i > 0]
-        low, high = 0, len(words)  # words[:low] fits, words[:high] does not
+        low, high = 1, len(text)  # text[:low] fits, text[:high] does not
         while high - low > 1:
             middle = (low + high) // 2
-            fits = len(self.tokenizer.chat_prompt(text[: words[middle]])) <= MAX_PROMPT_TOKENS
-            low, high = (middle, high) if fits else (low, middle)
-        return text[: words[low]]
+            low, high = (middle, high) if self._fits(text[:middle]) else (low, middle)
+        space = max(text.rfind(c, 0, low) for c in " \n")
+        return text[:space] if space > low // 2 else text[:low]
+
+    def _fits(self, text: str) -> bool:
+        return not text.strip() or len(self.tokenizer.chat_prompt(text)) <= MAX_PROMPT_TOKENS

@@ -30,11 +30,16 @@ class Ratio(NamedTuple):
 
 def of_sums(over: Floats, under: Floats, rng: np.random.Generator) -> Ratio:
     """Σ over ÷ Σ under, both [units], resampled over units."""
-    return bootstrap(np.stack((over, under), axis=-1), lambda sums: sums[..., 0] / sums[..., 1], rng)
+    return bootstrap(
+        np.stack((over, under), axis=-1), lambda sums: sums[..., 0] / sums[..., 1], rng
+    )
 
 
 def of_rates(
-    tokens: Floats, seconds: Floats, other_tokens: Floats, other_seconds: Floats,
+    tokens: Floats,
+    seconds: Floats,
+    other_tokens: Floats,
+    other_seconds: Floats,
     rng: np.random.Generator,
 ) -> Ratio:
     """(Σ tokens ÷ Σ seconds) over the same of the other, all [units] and paired by unit."""

@@ -27,8 +27,7 @@ class Linear:
         self.n_bytes = weight.numel() * weight.element_size()
         self._packed: Tensor | None = None
         self._plain = weight
-        packable = weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
-        if packable and torch.backends.mkldnn.is_available():
+        if weight.device.type == "cpu" and _can_pack(weight.dtype):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACK_ROWS)
             self._plain = weight.new_empty(0)  # one copy in memory is enough
 
@@ -37,6 +36,15 @@ class Linear:
         if self._packed is None:
             return F.linear(x, self._plain)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
+
+
+def _can_pack(dtype: torch.dtype) -> bool:
+    """Whether oneDNN packs this dtype here; for bfloat16 it asks for AVX-512 or AMX."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float32
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

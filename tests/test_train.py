@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import os
 import signal
 import subprocess
@@ -21,8 +20,7 @@ from engine.serving import LiveServer
 from engine.tiny import tiny_server
 from policies.learned import LearnedController
 from train import export_run, run_folder, session
-from train.callbacks import JsonLines
-from train.command_line import CrashError, as_toml, parse
+from train.command_line import CrashError
 from train.config import Evaluation, ExportConfig, Learning, Serving, TrainConfig
 from train.export import compare, network_of, onnx_logits, policy_logits
 from train.interrupt import StopRequest
@@ -252,15 +250,6 @@ def test_a_stop_saves_and_says_how_to_resume(
     assert not run.controller.exists()
 
 
-def test_a_second_signal_breaks_off() -> None:
-    with StopRequest() as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop.requested
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -299,36 +288,6 @@ def test_a_signal_to_the_process_ends_it_cleanly(workload: Path, tmp_path: Path)
     assert load_model(tmp_path / "run" / "checkpoints" / "last.zip").num_timesteps > 0
 
 
-def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "versions.json").write_text('{"run_format": 99}')
-    with pytest.raises(UserError, match="format 99; this DraftGym reads format 1"):
-        RunFolder.open(tmp_path)
-
-
-def test_a_folder_with_something_in_it_is_not_taken(workload: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").touch()
-    from datetime import datetime
-
-    with pytest.raises(UserError, match="there is something already"):
-        RunFolder.create(settings(workload, tmp_path), datetime(2026, 1, 1))
-
-
-def test_a_full_disk_leaves_the_old_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "last.zip"
-    run_folder.write_atomic(path, b"old")
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        run_folder.write_atomic(path, b"new and longer")
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["last.zip"]
-
-
 def test_a_full_disk_in_a_run_is_one_sentence(
     server: LiveServer, workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,21 +316,3 @@ def test_a_bug_leaves_a_report_without_messages(
     assert caught.value.report == tmp_path / "run" / "crash.txt"
     assert "RuntimeError" in report and "train_model" in report
     assert prompt not in report
-
-
-def test_metrics_drop_what_a_kill_left_half_written(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"st')
-    JsonLines(path).write({"a": math.nan, "b": 2.0, "text": "no"}, {}, step=2)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2]
-    assert rows[1]["a"] is None and rows[1]["b"] == 2.0 and "text" not in rows[1]
-
-
-def test_toml_and_flags_are_one_schema(tmp_path: Path) -> None:
-    from train.command_line import file_arguments
-
-    config = replace(TrainConfig(), serving=Serving(load=0.7, workload='a "b" \\ c'))
-    path = tmp_path / "config.toml"
-    path.write_text(as_toml(config), encoding="utf-8")
-    assert parse(TrainConfig, file_arguments(TrainConfig, path), "train.py") == config

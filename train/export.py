@@ -160,8 +160,8 @@ def card(name: str, hold: int, training: Mapping[str, Any]) -> str:
         f"A speculation controller for DraftGym's engine, made {training['made']}.",
         f"- Decides depth, width and nodes by SLO class, every {hold} iterations; lossless.",
         f"- Trained on: {training['served']}.",
-        f"- Training: {training['decisions']:,} decisions in {training['seconds']:.0f} s, "
-        f"seed {training['seed']}, on {training['machine']}.",
+        f"- Training: {training['decisions']:,} decisions, {training['updates']} updates in "
+        f"{training['seconds']:.0f} s, seed {training['seed']}, on {training['machine']}.",
         f"- How good: {training['verdict']}",
         f"- Read that with: {'; '.join(training['notes']) or 'nothing yet'}.",
         "- Do not trust it with other classes, models, loads or machines before comparing there: "

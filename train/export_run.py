@@ -22,6 +22,8 @@ from train.run_folder import RunFolder, settings_files
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from train.ppo import TimedPPO
+
 SEED = 0  # of the observations that are compared
 
 
@@ -61,7 +63,7 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     return folder
 
 
-def _figures(run: RunFolder, model: Any, settings: TrainConfig, which: str) -> dict[str, Any]:
+def _figures(run: RunFolder, model: TimedPPO, settings: TrainConfig, which: str) -> dict[str, Any]:
     """Those of the manifest that training wrote, where it got so far.
 
     Only the last model was compared, so the verdict is kept for that one alone.
@@ -82,5 +84,6 @@ def _figures(run: RunFolder, model: Any, settings: TrainConfig, which: str) -> d
         training |= {"verdict": "not compared with anything yet.", "notes": []}
     return training | {
         "decisions": int(model.num_timesteps),
+        "updates": model.updates,
         "seconds": round(float(model.trained_s), 1),
     }

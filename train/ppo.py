@@ -40,6 +40,11 @@ class TimedPPO(PPO):
     trained_s: float = 0.0
     best_reward: float = -math.inf
 
+    @property
+    def updates(self) -> int:
+        """Rollouts that were learned from."""
+        return int(self._n_updates) // int(self.n_epochs)
+
 
 def environment(server: LiveServer, draw: Draw, decide_every: int) -> Watched:
     """`DraftGym/ServeLive-v0` on `server`, watched."""

@@ -104,8 +104,14 @@ def _train(
     total_s = 60.0 * config.learning.minutes
     with ProgressLine(console, "train", total_s) as line:
         model = train_model(server, draw, config, run, line, stop)
-    decisions, trained = model.num_timesteps, clock(model.trained_s)
-    console.print(f"{decisions:,} decisions in {trained} minutes of training", highlight=False)
+    done = f"{model.num_timesteps:,} decisions and {model.updates:,} updates"
+    console.print(f"{done} in {clock(model.trained_s)} minutes", highlight=False)
+    if not model.updates:
+        needed = config.learning.rollout
+        console.print(
+            f"nothing was learned: an update needs {needed} decisions; train for longer "
+            "(--minutes) or lower --rollout"
+        )
     return model
 
 
@@ -163,6 +169,7 @@ def training_figures(
         "algorithm": config.learning.policy,
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
         "decisions": int(model.num_timesteps),
+        "updates": model.updates,
         "seconds": round(float(model.trained_s), 1),
         "seed": config.seed,
         "served": f"{served} · {evaluation.described(config.serving, work)}",
