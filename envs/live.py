@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
+from engine.drawing import Draw, drawing
 from engine.errors import UserError
-from engine.request import Request
-from engine.workload import PromptSet, WorkloadConfig, build_requests, workload
+from engine.workload import PromptSet, WorkloadConfig, workload
 from envs.reward import GoodputReward
 from envs.serve import ServeEnv
 from policies.actions import ActionTable
@@ -23,8 +23,6 @@ from policies.actions import ActionTable
 if TYPE_CHECKING:
     from engine.loop import Engine
     from engine.serving import LiveServer
-
-MakeRequests = Callable[[np.random.Generator], list[Request]]
 
 LOSSY_MARGINS = (1.0, 0.8, 0.6)
 """Acceptance margins of `lossless=False`; 0.6 is AdaptiveSpec's as we set it."""
@@ -41,7 +39,7 @@ def make_live(
     workload: str | WorkloadConfig = "shifting",
     load: float | None = None,
     prompts: str | Path | None = None,
-    requests: MakeRequests | None = None,
+    requests: Draw | None = None,
     classes: ClassTable = DEFAULT_CLASSES,
     actions: ActionTable | None = None,
     lossless: bool = True,
@@ -78,10 +76,14 @@ def make_live(
             return LiveServer.load(LiveConfig(model, head, dtype, slots, threads=threads))
         return server() if callable(server) else server
 
-    draw = requests or _workload_requests(served, _config(workload, load), prompts, classes)
+    drawn = None if requests else (_config(workload, load), PromptSet.load(prompts))
+
+    @cache
+    def draw() -> Draw:
+        return requests if drawn is None else drawing(served(), *drawn, classes)
 
     def make_engine(generator: np.random.Generator) -> Engine:
-        return served().engine(draw(generator), classes)
+        return served().engine(draw()(generator), classes)
 
     return ServeEnv(make_engine, actions, reward, decide_every, max_decisions, seed)
 
@@ -92,40 +94,3 @@ def _config(chosen: str | WorkloadConfig, load: float | None) -> WorkloadConfig:
     if load is not None:
         raise UserError("load was given beside a workload config; set it in the config")
     return chosen
-
-
-def _workload_requests(
-    served: Callable[[], LiveServer],
-    config: WorkloadConfig,
-    prompts: str | Path | None,
-    classes: ClassTable,
-) -> MakeRequests:
-    """Draws a trace from the workload; every prompt is tokenized once."""
-    prompt_set = PromptSet.load(prompts)
-
-    @cache
-    def encode(text: str) -> tuple[int, ...]:
-        tokenizer = served().tokenizer
-        if tokenizer is None:
-            raise UserError(
-                f"the server {served().name} has no tokenizer; pass requests, a function that "
-                "draws prompts of token ids"
-            )
-        return tuple(tokenizer.chat_prompt(text))
-
-    def draw(generator: np.random.Generator) -> list[Request]:
-        ready = served()
-        # A request may emit between half of max_tokens and all of it.
-        capacity_rps = ready.capacity_rps(0.75 * config.max_tokens)
-        stops = frozenset() if ready.tokenizer is None else frozenset({ready.tokenizer.eos_id})
-        return build_requests(
-            config,
-            prompt_set,
-            lambda text: list(encode(text)),
-            capacity_rps,
-            classes,
-            stops,
-            generator,
-        )
-
-    return draw

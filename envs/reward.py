@@ -16,6 +16,8 @@ from engine.errors import UserError
 from engine.protocol import Outcome
 from engine.request import RequestRecord
 
+STAGES = ("prefill", "draft", "select", "verify", "controller", "other")
+
 
 @dataclass
 class Tally:
@@ -28,6 +30,8 @@ class Tally:
     valid_tokens: int = 0
     """Emitted tokens that kept to their request's objective."""
     energy_joules: float = 0.0
+    stages_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    """Where the busy time went."""
     ended: list[RequestRecord] = field(default_factory=list)
     """Requests that ended within the step."""
 
@@ -38,6 +42,8 @@ class Tally:
         self.emitted_tokens += int(outcome.accepted_length.sum())
         self.valid_tokens += int(outcome.valid_tokens.sum())
         self.energy_joules += outcome.energy_joules
+        for stage in STAGES:
+            self.stages_s[stage] += getattr(outcome, f"{stage}_s")
 
     @property
     def missed(self) -> int:

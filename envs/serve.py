@@ -7,6 +7,7 @@ Whatever a trainer does between two steps is not on the engine's clock and charg
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import gymnasium
@@ -47,8 +48,8 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
     trace, or `max_decisions`, is `truncated`. `info` holds `elapsed_s` (engine clock between two
     decisions, for discounting by time), `busy_s`, `iterations`, `emitted_tokens`, `valid_tokens`,
     `finished`, `attained`, `missed`, `cost` (violations: missed requests), `energy_joules`,
-    `clock_s`, the reward's parts as `reward/…`, and with the last step `serving`, the episode's
-    figures by name.
+    `clock_s`, seconds by stage as `time/…`, the reward's parts as `reward/…`, and with the last
+    step `serving`, the episode's figures by name.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium's own declaration)
@@ -85,6 +86,7 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         self._decisions = 0
         self._ended = True
         self._records_seen = 0
+        self._observation_s = 0.0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -116,8 +118,11 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
             raise UserError("step() was called outside an episode; call reset() first")
         self._held.decided = self.actions.decode(action)
         tally, began_s = Tally(), engine.clock_s
+        # Where an exported controller spends its time: the features. Charged once a decision.
+        self._held.decision_s = self._observation_s
         while self._view is not None and tally.iterations < self.decide_every:
             tally.add(engine.run_iteration(self._view, self._held))
+            self._held.decision_s = 0.0
             self._view = engine.next_decision()
         self._decisions += 1
         records = engine.records()
@@ -158,7 +163,9 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
             from engine.viewing import build_view
 
             view = build_view(engine)
+        begun = perf_counter()
         observation = observe(view, self._held.decided)
+        self._observation_s = perf_counter() - begun
         require_finite(observation, self.features)
         return observation
 
@@ -175,4 +182,5 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
             "missed": tally.missed,
             "cost": float(tally.missed),
             "energy_joules": float(tally.energy_joules),
+            **{f"time/{stage}": seconds for stage, seconds in tally.stages_s.items()},
         }

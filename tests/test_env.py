@@ -264,8 +264,6 @@ def test_bad_input(server: LiveServer) -> None:
     ):
         with pytest.raises(UserError, match=says):
             made(server, **kwargs).reset()  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="no tokenizer"):
-        gymnasium.make(envs.LIVE_ID, server=lambda: server, workload="steady").reset(seed=0)
     with pytest.raises(UserError, match="unknown workload"):
         gymnasium.make(envs.LIVE_ID, server=lambda: server, workload="stedy")
 

@@ -74,7 +74,7 @@ class Evaluation:
 
     eval_seeds: int = 4
     """Seeded arrivals; every controller serves each of them."""
-    eval_seconds: float = 180.0
+    eval_seconds: float = 120.0
     """Engine time for all of the comparison."""
     baselines: tuple[str, ...] = BASELINES
     """Controllers to compare with."""

@@ -26,8 +26,8 @@ from train.config import EvaluateConfig, Serving
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from engine.drawing import Draw
     from engine.serving import LiveServer
-    from eval.arrivals import Draw
     from eval.table import Report
     from train.interrupt import StopRequest
 
@@ -73,9 +73,9 @@ def load_server(serving: Serving) -> LiveServer:
 
 def drawing(server: LiveServer, serving: Serving, config: WorkloadConfig) -> Draw:
     """Requests of `config` for `server` by generator."""
-    from eval import arrivals
+    from engine import drawing as requests
 
-    return arrivals.drawing(server, config, PromptSet.load(serving.prompts))
+    return requests.drawing(server, config, PromptSet.load(serving.prompts))
 
 
 def named(specs: Sequence[str]) -> dict[str, Controller]:

@@ -16,8 +16,8 @@ import numpy as np
 from stable_baselines3 import PPO
 
 import envs
+from engine.drawing import Draw
 from engine.errors import UserError
-from eval.arrivals import Draw
 from train.callbacks import Bar, Clock, Limit, Recorder, Saver, run_logger
 from train.config import TrainConfig
 from train.interrupt import StopRequest
