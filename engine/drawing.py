@@ -35,14 +35,21 @@ def drawing(
     tokenizer = server.tokenizer
     stop_ids = frozenset() if tokenizer is None else frozenset({tokenizer.eos_id})
     vocab = server.decoder.config.vocab_size
-    # A request may emit between half of max_tokens and all of it.
-    capacity_rps = server.capacity_rps(0.75 * config.max_tokens)
 
     @cache
     def encoded(text: str) -> tuple[int, ...]:
         if tokenizer is None:
             return tuple(byte % vocab for byte in text.encode())
         return tuple(tokenizer.chat_prompt(text))
+
+    lengths = [
+        [min(len(encoded(text)), config.prompt_tokens) for text in texts]
+        for name, texts in prompts.by_class.items()
+        if texts and (not config.mix or config.mix.get(name, 0.0) > 0)
+    ]
+    prompt_tokens = float(np.mean([np.mean(of_class) for of_class in lengths or [[0]]]))
+    # A request may emit between half of max_tokens and all of it.
+    capacity_rps = server.capacity_rps(prompt_tokens, 0.75 * config.max_tokens)
 
     def draw(generator: np.random.Generator) -> list[Request]:
         return build_requests(

@@ -48,7 +48,7 @@ class EngineSettings:
     limits: Limits = DEFAULT_LIMITS
     capacity_tokens: int = 1024
     """Cache rows a slot: prompt, output and the candidate tree together."""
-    prefill_tokens: int = 256
+    prefill_tokens: int = 64
     """Prompt tokens processed before each decoding step, until a plan says otherwise."""
     horizon_s: float = float("inf")
     """The episode is cut when the clock passes this."""

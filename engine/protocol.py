@@ -72,7 +72,7 @@ class Plan(NamedTuple):
     nodes: Ints  # [S] nodes kept for verification, the root not counted
     margin: Floats  # [S] acceptance margin, 1 is lossless
     node_budget: int  # nodes kept over the whole batch, roots not counted
-    prefill_tokens: int = 256  # prompt tokens that may be processed before decoding
+    prefill_tokens: int = 64  # prompt tokens that may be processed before decoding
     max_running: int = 16  # requests that may hold a slot
 
 

@@ -69,8 +69,8 @@ class LiveServer:
         self.backend = LiveBackend(decoder, head, limits, capacity_tokens)
         self.unloaded_tpot_s = 1.0  # replaced by the measurement that follows
         self.warm_up()
-        self.unloaded_tpot_s = self._step_s(1)
-        self._full_batch_s = self._step_s(limits.slots)
+        self.unloaded_tpot_s, _ = self._measure(1)
+        self.full_batch_s, self.prefill_s_per_token = self._measure(limits.slots)
 
     @classmethod
     def load(cls, config: LiveConfig) -> LiveServer:
@@ -101,12 +101,14 @@ class LiveServer:
             self.backend, requests, classes, settings or self.settings, self.unloaded_tpot_s
         )
 
-    def capacity_rps(self, mean_output_tokens: float) -> float:
+    def capacity_rps(self, mean_prompt_tokens: float, mean_output_tokens: float) -> float:
         """Requests per second that ordinary decoding with all slots busy would finish.
 
-        An estimate from one measured step; prompts and gaps in the batch are not in it.
+        An estimate from two measured times, a full batch's step and a prompt token's: a request
+        costs its prompt and its share of the batch's steps.
         """
-        return self.settings.limits.slots / (self._full_batch_s * mean_output_tokens)
+        decode_s = self.full_batch_s / self.settings.limits.slots * mean_output_tokens
+        return 1.0 / (decode_s + self.prefill_s_per_token * mean_prompt_tokens)
 
     def describe(self) -> str:
         """One line for people."""
@@ -135,21 +137,23 @@ class LiveServer:
             for i in range(count)
         ]
 
-    def _step_s(self, batch: int) -> float:
-        """Median length of an ordinary decoding iteration over `batch` requests."""
+    def _measure(self, batch: int) -> tuple[float, float]:
+        """Median ordinary iteration over `batch` requests, and the time of a prompt token."""
         tokens = PROBE_ITERATIONS + 1
+        requests = self._probe_requests(batch, tokens)
+        prompt_tokens = sum(len(request.prompt) for request in requests)
         engine = self.engine(
-            self._probe_requests(batch, tokens),
+            requests,
             settings=EngineSettings(
-                self.settings.limits,
-                self.settings.capacity_tokens,
-                prefill_tokens=batch * PROBE_CONTEXT,
+                self.settings.limits, self.settings.capacity_tokens, prefill_tokens=prompt_tokens
             ),
         )
         times = []
+        prefill_s = 0.0
         controller = _Ordinary()
         while (view := engine.next_decision()) is not None:
+            prefill_s = prefill_s or engine.clock_s
             begun = perf_counter()
             engine.run_iteration(view, controller)
             times.append(perf_counter() - begun)
-        return median(times[2:])
+        return median(times[2:]), prefill_s / prompt_tokens

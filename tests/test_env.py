@@ -116,6 +116,7 @@ def step_clock(monkeypatch: pytest.MonkeyPatch) -> StepClock:
     """Makes the engine's timing repeatable."""
     clock = StepClock()
     monkeypatch.setattr("engine.loop.perf_counter", clock)
+    monkeypatch.setattr("envs.serve.perf_counter", lambda: 0.0)  # decisions are free
     return clock
 
 
