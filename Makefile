@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL := smollm2-135m-instruct
-# Extra words: `make train ARGS="--timesteps 500"`, `make test PYTEST_ARGS="-k engine"`.
+# Extra words: `make train ARGS="--minutes 10"`, `make test PYTEST_ARGS="-k engine"`.
 ARGS ?=
 PYTEST_ARGS ?=
 
