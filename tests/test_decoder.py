@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from models import layers
 from models.decoder import Decoder, DecoderConfig
 from models.errors import UserError
 from models.kv_cache import KVCache, TokenBatch
@@ -48,8 +51,18 @@ def saved_model(folder: Path, dtype: torch.dtype, shape: dict) -> torch.nn.Modul
         **shape,
     )
     model = LlamaForCausalLM(config).to(dtype).eval()
+    if dtype == torch.float64:
+        _norm_in_float64(model)
     model.save_pretrained(folder)
     return model
+
+
+def _norm_in_float64(model: torch.nn.Module) -> None:
+    """Take transformers' norms out of float32, in which they work whatever the model's dtype."""
+    for module in model.modules():
+        if type(module).__name__ == "LlamaRMSNorm":
+            shape, eps = (module.weight.numel(),), module.variance_epsilon
+            module.forward = partial(F.rms_norm, normalized_shape=shape, weight=module.weight, eps=eps)
 
 
 def text_batch(tokens: Sequence[int], first: int = 0, slot: int = 0) -> TokenBatch:
@@ -237,7 +250,9 @@ QUESTION = (
 )
 
 
-def test_the_real_model_equals_transformers(smollm2_dir: Path) -> None:
+def test_the_real_model_equals_transformers(
+    smollm2_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from transformers import LlamaForCausalLM
 
     prompt = Tokenizer(smollm2_dir).chat_prompt(QUESTION)
@@ -245,15 +260,22 @@ def test_the_real_model_equals_transformers(smollm2_dir: Path) -> None:
     model = LlamaForCausalLM.from_pretrained(smollm2_dir, dtype=torch.float32).eval()
     wanted = reference(model, prompt)
     del model
+    with monkeypatch.context() as patch:
+        patch.setattr(layers, "_can_pack", lambda dtype: False)
+        plain = logits_of(Decoder.from_folder(smollm2_dir, torch.float32), prompt)
+    assert (plain - wanted).abs().max() <= 1e-4  # measured 0: the same products in the same order
+
+    # Packed products sum in another order. Measured 1.4e-4, where transformers itself is 0.9e-4
+    # and we are 1.1e-4 away from float64.
     exact = logits_of(Decoder.from_folder(smollm2_dir, torch.float32), prompt)
-    assert (exact - wanted).abs().max() <= 1e-4
+    assert (exact - wanted).abs().max() <= 2e-4
 
     # bfloat16 may only differ where the two best tokens are closer than its noise.
     rounded = logits_of(Decoder.from_folder(smollm2_dir, torch.bfloat16), prompt).float()
     noise = float((rounded - exact).abs().max())
-    assert 0 < noise < 3, "bfloat16 is off by more than rounding"
+    assert 0 < noise < 3, "bfloat16 is off by more than rounding (measured 1.1)"
     best = exact.topk(2).values
     clear = best[:, 0] - best[:, 1] > noise
-    assert clear.sum() >= 20
+    assert clear.sum() >= 15  # measured 25
     same = (rounded.argmax(-1) == exact.argmax(-1))[clear]
     assert same.float().mean() >= 0.99

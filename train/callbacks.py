@@ -18,6 +18,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
+from train.chart_lines import LAYOUT, ChartLines, chart_of
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
 from train.window import Watched
@@ -25,16 +26,6 @@ from train.window import Watched
 LOG_EVERY_S = 5.0
 SAVE_EVERY_S = 30.0
 SHOW_EVERY_S = 0.5
-LAYOUT = {
-    "is the policy better, for whom, at what cost": {
-        "attainment by class": ["Multiline", ["slo/attainment/.*", "baseline/attainment/.*"]],
-        "goodput, tokens/s": ["Multiline", ["slo/goodput_tps", "baseline/goodput_tps/.*"]],
-        "depth by class": ["Multiline", ["action/depth/.*"]],
-        "nodes by class": ["Multiline", ["action/nodes/.*"]],
-        "where time goes": ["Multiline", ["share_of_time/.*"]],
-        "reward": ["Multiline", ["reward/.*"]],
-    }
-}
 
 
 class Clock:
@@ -94,7 +85,7 @@ def run_logger(folder: Path, metrics: Path) -> Logger:
     """Stable-Baselines3's logger to TensorBoard events in `folder` and to `metrics` as JSONL."""
     events = TensorBoardOutputFormat(str(folder))
     events.writer.add_custom_scalars(LAYOUT)
-    return Logger(str(folder), [events, JsonLines(metrics)])
+    return Logger(str(folder), [events, ChartLines(folder), JsonLines(metrics)])
 
 
 class Recorder(BaseCallback):
@@ -117,7 +108,8 @@ class Recorder(BaseCallback):
         """One line of figures at the current step."""
         self._last_s = self._clock.elapsed_s
         for key, value in self._watched.figures().items():
-            self.logger.record(key, value)
+            # A line of a shared chart is drawn by ChartLines alone.
+            self.logger.record(key, value, exclude="tensorboard" if chart_of(key) else None)
         self.logger.record("time/training_s", self._clock.elapsed_s)
         self.logger.dump(self.num_timesteps)
 

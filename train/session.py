@@ -187,17 +187,18 @@ def _machine() -> str:
 
 def _baseline_lines(folder: Path, report: Report, steps: int) -> None:
     """What the baselines reached, as level lines in TensorBoard beside the training curves."""
-    from torch.utils.tensorboard import SummaryWriter
+    from train.chart_lines import ChartLines
 
-    with SummaryWriter(str(folder)) as writer:
-        for name, runs in report.comparison.runs.items():
-            for tag, values in (
-                ("attainment", [r.metrics.attainment for r in runs]),
-                ("goodput_tps", [r.metrics.goodput_tps for r in runs]),
-            ):
-                known = [v for v in values if np.isfinite(v)]
-                for step in (0, steps) if known else ():
-                    writer.add_scalar(f"baseline/{tag}/{name}", float(np.mean(known)), step)
+    lines = ChartLines(folder)
+    for name, runs in report.comparison.runs.items():
+        for tag, values in (
+            ("slo/attainment", [r.metrics.attainment for r in runs]),
+            ("slo/goodput_tps", [r.metrics.goodput_tps for r in runs]),
+        ):
+            known = [v for v in values if np.isfinite(v)]
+            for step in (0, steps) if known else ():
+                lines.writer(f"evaluated {name}").add_scalar(tag, float(np.mean(known)), step)
+    lines.close()
 
 
 def _stopped(run: RunFolder, state: str, console: Console) -> RunFolder:

@@ -49,18 +49,20 @@ def generate(config: GenerateConfig) -> None:
         TimeRemainingColumn(),
     ) as progress:
         task = progress.add_task("", total=config.minutes * 60, note="")
-        while (elapsed := time.monotonic() - start) < config.minutes * 60:
-            for sequence in generator.step():
-                finished.append(sequence)
-                answer_tokens += len(sequence.features) - sequence.answer_start
-            if len(finished) >= SHARD_SEQUENCES:
+        try:
+            while (elapsed := time.monotonic() - start) < config.minutes * 60:
+                for sequence in generator.step():
+                    finished.append(sequence)
+                    answer_tokens += len(sequence.features) - sequence.answer_start
+                if len(finished) >= SHARD_SEQUENCES:
+                    store.add(finished, config.seed)
+                    finished = []
+                    rate = answer_tokens / elapsed
+                    note = f"{answer_tokens:,} answer tokens · {rate:.0f}/s"
+                    progress.update(task, completed=elapsed, note=note)
+                    if not progress.console.is_terminal:
+                        print(note, flush=True)
+        finally:  # also on Ctrl-C: nothing that is finished is lost
+            if finished:
                 store.add(finished, config.seed)
-                finished = []
-                rate = answer_tokens / elapsed
-                note = f"{answer_tokens:,} answer tokens · {rate:.0f}/s"
-                progress.update(task, completed=elapsed, note=note)
-                if not progress.console.is_terminal:
-                    print(note, flush=True)
-    if finished:
-        store.add(finished, config.seed)
     print(f"{len(store.shards())} shards in {config.data}; next: python -m models.distill train")
