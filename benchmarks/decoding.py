@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from engine.loop import Engine, EngineSettings
-from engine.protocol import Candidates, Controller, Limits, Outcome, Plan, View
-from engine.protocol import Bools
+from engine.protocol import Bools, Candidates, Controller, Limits, Outcome, Plan, View
 from engine.request import Request
 from engine.serving import LiveServer
 

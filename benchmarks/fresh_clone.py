@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.bench import Bench
 from benchmarks.figures import MissingHardwareError, Result, UnmeasuredError
@@ -45,7 +45,7 @@ class Made(NamedTuple):
 
 
 class Clones:
-    """Clones of the repository at `root` in temporary folders; `reuse` hands out one and the same."""
+    """Clones of the repository at `root` in temporary folders; with `reuse` always the same."""
 
     def __init__(self, root: Path, reuse: bool = False) -> None:
         self.root, self.reuse = root, reuse
@@ -173,7 +173,7 @@ def skip_reasons(output: str) -> list[tuple[str, str]]:
 
 
 def _timed(
-    bench: Bench, made: Made, broken: str, note: str, used: bool, raw: dict[str, object]
+    bench: Bench, made: Made, broken: str, note: str, used: bool, raw: dict[str, Any]
 ) -> Result:
     if used:
         note += "; in the clone of make train, so setting up is not in it"

@@ -108,7 +108,9 @@ def overhead(bench: Bench, sets: str) -> Result:
     prompts = [p for name in names for p in bench.prompts(name, each)[:each]][:batch]
     # No request may end early: the tree emits four tokens an iteration at most.
     engine, driver = start(server, requests_of(prompts, 4 * wanted + 4), make(TREE), batch)
-    total, inside, named = [], [], []
+    total: list[float] = []
+    inside: list[float] = []
+    named: list[float] = []
     with network_clock(server) as clock:
         while (view := engine.next_decision()) is not None and len(total) < wanted:
             clock.take()  # prefill's, which is not part of the figure

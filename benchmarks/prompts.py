@@ -53,7 +53,7 @@ class PromptFolder:
         first = self._fitting(text)
         yield self.tokenizer.chat_prompt(first)
         rest = text[len(first) :]
-        while all_of_it and len(rest) > len(first) // 2:
+        while all_of_it and len(rest) > len(first) // 4:
             piece = self._fitting(SUMMARIZE + rest.lstrip())
             yield self.tokenizer.chat_prompt(piece)
             rest = rest.lstrip()[len(piece) - len(SUMMARIZE) :]

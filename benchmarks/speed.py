@@ -127,8 +127,9 @@ def transformers(bench: Bench, sets: str) -> Result:
     ours_s, theirs_s, same = [], [], 0
     for index, prompt in enumerate(prompts):
         bench.say(f"transformers: prompt {index + 1} of {len(prompts)}")
-        answers = {}
-        for ours in (True, False) if index % 2 == 0 else (False, True):
+        answers: dict[bool, list[int]] = {}
+        turns = (True, False) if index % 2 == 0 else (False, True)
+        for ours in turns:
             if ours:
                 # No end token: theirs does not stop either.
                 served = serve(bench.server, requests_of([prompt], tokens), make(ORDINARY))

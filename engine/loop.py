@@ -53,6 +53,11 @@ class EngineSettings:
     horizon_s: float = float("inf")
     """The episode is cut when the clock passes this."""
 
+    @property
+    def context_tokens(self) -> int:
+        """Longest prompt and output together; behind them the tree needs rows of its own."""
+        return self.capacity_tokens - self.limits.max_nodes - 1
+
 
 class Engine:
     """One episode: a list of requests served on a backend."""
@@ -67,9 +72,8 @@ class Engine:
     ) -> None:
         self.backend, self.classes, self.settings = backend, classes, settings
         self.limits, self.unloaded_tpot_s = settings.limits, unloaded_tpot_s
-        longest = settings.capacity_tokens - settings.limits.max_nodes - 1
         for request in requests:
-            request.check(longest)
+            request.check(settings.context_tokens)
         self.slots = new_slots(1, self.limits, settings.capacity_tokens)
         self.trees = new_trees(1, self.limits)
         self.beam = new_beam(1, self.limits)
@@ -137,6 +141,7 @@ class Engine:
                 begun = perf_counter()
                 view = build_view(self)
                 self._admit_s += self._spend(begun)
+                self.power.pause()
                 return view
         return None
 
@@ -181,6 +186,7 @@ class Engine:
 
     def run_iteration(self, view: View, controller: Controller) -> Outcome:
         """One iteration under `controller`: plan, draft, select, verify, commit, observe."""
+        self.power.resume()
         slots, trees = self.slots, self.trees
         decoding = slots.decoding.copy()
         slo_class = slots.slo_class[0].copy()
@@ -213,13 +219,12 @@ class Engine:
         commit_s = self._spend(begun)
         begun = perf_counter()
         outcome = self._commit(decoding, slo_class)
-        self.prefill_tokens = max(1, plan.prefill_tokens)
-        self.max_running = plan.max_running
+        self._take_over(plan)
         commit_s += self._spend(begun)
 
         self.iteration_s = self.clock_s - self._start_s
-        passes = int(outcome.verified.sum()) + self._prefilled
-        self.energy = self.power.end(self.iteration_s, passes)
+        tokens = int(outcome.verified.sum()) + self._prefilled
+        self.energy = self.power.end(self.iteration_s, tokens)
         outcome = outcome._replace(
             prefill_s=self._prefill_s,
             draft_s=draft_s,
@@ -234,6 +239,12 @@ class Engine:
         self._count(outcome)
         controller.observe(outcome)
         return outcome
+
+    def _take_over(self, plan: Plan) -> None:
+        """What the plan says about the prompts and the batch of the next iteration."""
+        prefill, running = plan.prefill_tokens, plan.max_running
+        self.prefill_tokens = self.settings.prefill_tokens if prefill is None else max(1, prefill)
+        self.max_running = self.limits.slots if running is None else running
 
     def _draft(self, view: View, plan: Plan, controller: Controller, decoding: Bools) -> float:
         """Grow candidate trees step by step; returns the time spent in `controller.extend`."""

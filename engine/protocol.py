@@ -54,7 +54,7 @@ class View(NamedTuple):
     prefilling: int  # slots whose prompt is not through yet
     kv_free_tokens: int  # rows not taken by contexts
     kv_total_tokens: int
-    memory_bytes: int  # weights and caches of the process's networks
+    memory_bytes: int  # resident memory of the process
     power_watts: float
     power_cap_watts: float  # inf without a cap
     power_is_measured: bool  # False: modelled from utilisation
@@ -72,8 +72,8 @@ class Plan(NamedTuple):
     nodes: Ints  # [S] nodes kept for verification, the root not counted
     margin: Floats  # [S] acceptance margin, 1 is lossless
     node_budget: int  # nodes kept over the whole batch, roots not counted
-    prefill_tokens: int = 64  # prompt tokens that may be processed before decoding
-    max_running: int = 16  # requests that may hold a slot
+    prefill_tokens: int | None = None  # prompt tokens before the next decoding; None: the engine's
+    max_running: int | None = None  # requests that may hold a slot; None: all slots
 
 
 class Candidates(NamedTuple):
@@ -140,8 +140,8 @@ class Controller:
 
     name = "controller"
     lossless = True
-    # Seconds charged for a plan beside what `plan` itself takes: an environment sets it to the
-    # exported runtime's constant, since the trainer's own decision is made outside the engine.
+    # Seconds charged for a plan beside what `plan` itself takes: an environment sets it to what it
+    # took to compute the features, which an exported controller does within its `plan`.
     decision_s = 0.0
 
     def reset(self, limits: Limits) -> None:
@@ -178,5 +178,4 @@ def uniform_plan(limits: Limits, depth: int, width: int, nodes: int, margin: flo
         nodes=np.full(limits.slots, nodes),
         margin=np.full(limits.slots, margin),
         node_budget=limits.slots * limits.max_nodes,
-        max_running=limits.slots,
     )

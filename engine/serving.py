@@ -16,7 +16,7 @@ from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.compute import choose_dtype
 from engine.errors import UserError
 from engine.loop import Engine, EngineSettings
-from engine.protocol import Controller, Limits, Plan, View, uniform_plan
+from engine.protocol import Bools, Candidates, Controller, Limits, Plan, View, uniform_plan
 from engine.request import Request
 from models.decoder import Decoder
 from models.draft_head import DraftHead
@@ -39,6 +39,7 @@ class LiveConfig:
     """auto, float32, bfloat16 or float64."""
     slots: int = 16
     capacity_tokens: int = 1024
+    """Cache rows a slot; no more than the networks have positions for are made."""
     threads: int = 0
     """CPU threads, 0 for all cores."""
 
@@ -88,7 +89,9 @@ class LiveServer:
         decoder = Decoder.from_folder(folder, dtype)
         head = DraftHead.from_folder(Path(head_folder), decoder.embedding, dtype)
         limits = Limits(slots=config.slots)
-        return cls(decoder, head, Tokenizer(folder), limits, config.capacity_tokens, config.model)
+        positions = min(decoder.config.context, head.config.max_position_embeddings)
+        capacity = min(config.capacity_tokens, positions)
+        return cls(decoder, head, Tokenizer(folder), limits, capacity, config.model)
 
     def engine(
         self,
@@ -125,12 +128,16 @@ class LiveServer:
             def plan(self, view: View) -> Plan:
                 return uniform_plan(view.limits, 3, 2, 4, margin=0.9)
 
-        self.engine(self._probe_requests(2, 6)).serve(Deep(), max_iterations=4)
+        class Choosing(Deep):
+            def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
+                return np.arange(candidates.parent.shape[1]) < candidates.size[:, None]
+
+        for controller in (Deep(), Choosing()):
+            self.engine(self._probe_requests(2, 6)).serve(controller, max_iterations=4)
 
     def _probe_requests(self, count: int, tokens: int) -> list[Request]:
         generator = np.random.default_rng(0)
-        room = self.settings.capacity_tokens - self.settings.limits.max_nodes - 1 - tokens
-        length = min(PROBE_CONTEXT, room)
+        length = min(PROBE_CONTEXT, self.settings.context_tokens - tokens)
         high = self.decoder.config.vocab_size
         return [
             Request(i, 0, generator.integers(0, high, length).tolist(), tokens, 0.0)

@@ -68,13 +68,15 @@ class PowerMeter:
     """Energy of iterations: from the RAPL counters of all processor packages, else the model.
 
     RAPL counts the whole machine, other processes included. Only what passes between `begin` and
-    `end` is counted, so training between two steps is not charged to requests.
+    `end` is counted, less what lies between `pause` and `resume`: training between two steps is
+    not charged to requests.
     """
 
     def __init__(self, model: PowerModel | None = None, powercap: Path = POWERCAP) -> None:
         self.model = model or PowerModel()
         self._counters = _package_counters(powercap)
         self._start: list[int] | None = None
+        self._microjoules: int | None = 0  # None: a reading is missing
 
     @property
     def is_measured(self) -> bool:
@@ -83,6 +85,21 @@ class PowerMeter:
 
     def begin(self) -> None:
         """An iteration starts."""
+        self._microjoules = 0
+        self._start = self._read()
+
+    def pause(self) -> None:
+        """What follows is not the engine's work, until `resume`."""
+        start, self._start = self._start, None
+        stop = self._read() if start is not None else None
+        if start is None or stop is None or self._microjoules is None:
+            self._microjoules = None
+            return
+        for (_, span), a, b in zip(self._counters, start, stop, strict=True):
+            self._microjoules += b - a if b >= a else b - a + span  # the counter wraps round
+
+    def resume(self) -> None:
+        """The engine works on."""
         self._start = self._read()
 
     def end(self, busy_s: float, tokens_per_pass: float) -> Energy:
@@ -91,15 +108,11 @@ class PowerMeter:
         `tokens_per_pass` (mean tokens a network pass) is what the model needs; a counter that
         stopped answering turns the meter to the model for good.
         """
-        start, self._start = self._start, None
-        stop = self._read() if start is not None else None
-        if start is None or stop is None:
+        self.pause()
+        if self._microjoules is None:
             joules = self.model.joules(busy_s, tokens_per_pass)
             return Energy(joules, self.model.watts(tokens_per_pass), False)
-        microjoules = 0
-        for (_, span), a, b in zip(self._counters, start, stop, strict=True):
-            microjoules += b - a if b >= a else b - a + span  # the counter wraps round
-        joules = microjoules / 1e6
+        joules = self._microjoules / 1e6
         return Energy(joules, joules / busy_s if busy_s > 0 else 0.0, True)
 
     def _read(self) -> list[int] | None:

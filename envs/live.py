@@ -53,10 +53,10 @@ def make_live(
     `server` (or a function that returns one, which Gymnasium never copies) is used as it is;
     otherwise `model`, `draft_head` (None: the model's own), `dtype`, `slots` and `threads` say what
     to load, at the first reset.
-    `workload` is a preset, a TOML file or a config, `load` replaces its load; `requests` draws a
-    trace from a generator in their place. Without `actions` the default table is taken, with
-    lossless margins unless `lossless` is False: the reward knows no quality of text, so a margin
-    is never for the taking by default. Raises UserError.
+    `workload` is a preset, a TOML file or a config, `load` replaces its load (refused where regimes
+    or shifts set it); `requests` draws a trace from a generator in their place. Without `actions`
+    the default table is taken, with lossless margins unless `lossless` is False: the reward knows
+    no quality of text, so a margin is never for the taking by default. Raises UserError.
     """
     if actions is None:
         margins = (1.0,) if lossless else LOSSY_MARGINS
@@ -76,11 +76,14 @@ def make_live(
             return LiveServer.load(LiveConfig(model, head, dtype, slots, threads=threads))
         return server() if callable(server) else server
 
-    drawn = None if requests else (_config(workload, load), PromptSet.load(prompts))
+    if requests is None:
+        config, texts = _config(workload, load), PromptSet.load(prompts)
 
     @cache
     def draw() -> Draw:
-        return requests if drawn is None else drawing(served(), *drawn, classes)
+        if requests is not None:
+            return requests
+        return drawing(served(), config, texts, classes)
 
     def make_engine(generator: np.random.Generator) -> Engine:
         return served().engine(draw()(generator), classes)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -19,6 +20,11 @@ from models.attention import Attention, AttentionPlan
 from models.errors import UserError
 from models.kv_cache import KVCache, TokenBatch
 from models.layers import Linear, rms_norm, rotary_tables, rotate, swiglu
+
+REQUIRED = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "rms_norm_eps", "max_position_embeddings",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,16 @@ class DecoderConfig:
 
     @classmethod
     def from_folder(cls, folder: Path) -> DecoderConfig:
-        """Read `config.json`; raises UserError when the family is not a Llama."""
+        """Read `config.json`; raises UserError for another family or a missing key."""
         raw = json.loads((folder / "config.json").read_text())
         if raw.get("model_type") != "llama":
             raise UserError(
                 f"{folder}: model_type is {raw.get('model_type')!r}, expected 'llama'; "
                 "other families are not served yet"
+            )
+        if missing := [name for name in REQUIRED if name not in raw]:
+            raise UserError(
+                f"{folder}/config.json lacks {', '.join(missing)}; give a complete model folder"
             )
         rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
         for name, value, served in (
@@ -73,6 +83,17 @@ class DecoderConfig:
     def feature_layers(self) -> tuple[int, int, int]:
         """Layers whose inputs feed an EAGLE-3 head: 2, n//2, n-3 (EAGLE's convention)."""
         return 2, self.layers // 2, self.layers - 3
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder's safetensors files; raises UserError for a damaged one."""
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            tensors.update(load_file(file))
+        except SafetensorError as error:
+            raise UserError(f"{file} is damaged or cut short ({error}); fetch it again") from error
+    return tensors
 
 
 class DecoderLayer:
@@ -108,11 +129,12 @@ class Decoder:
 
     @classmethod
     def from_folder(cls, folder: Path, dtype: torch.dtype) -> Decoder:
-        """Load a Hugging Face folder with safetensors weights."""
-        weights: dict[str, Tensor] = {}
-        for file in sorted(folder.glob("*.safetensors")):
-            weights.update(load_file(file))
-        return cls(DecoderConfig.from_folder(folder), weights, dtype)
+        """Load a Hugging Face folder; raises UserError when it is damaged or incomplete."""
+        config, weights = DecoderConfig.from_folder(folder), read_tensors(folder)
+        try:
+            return cls(config, weights, dtype)
+        except KeyError as error:
+            raise UserError(f"{folder}: the weights lack {error}; give all of them") from error
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """An empty cache for `slots` requests of at most `capacity` tokens, tree included."""

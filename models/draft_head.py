@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from models.attention import AttentionPlan
-from models.decoder import DecoderConfig
+from models.decoder import DecoderConfig, read_tensors
 from models.errors import UserError
 from models.kv_cache import KVCache, TokenBatch
 from models.layers import Linear, rms_norm, rotary_tables, rotate, swiglu
@@ -56,8 +55,14 @@ class DraftHeadConfig:
 
     @classmethod
     def from_folder(cls, folder: Path) -> DraftHeadConfig:
-        """Read `config.json`; raises UserError when a key is missing."""
-        raw = json.loads((folder / "config.json").read_text())
+        """Read `config.json`; raises UserError when it or a key of it is missing."""
+        try:
+            raw = json.loads((folder / "config.json").read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{folder}: no draft head ({error}); expected a folder with config.json and "
+                "model.safetensors, as `python -m models.distill` writes it"
+            ) from error
         missing = [name for name in cls.__dataclass_fields__ if name not in raw]
         if missing:
             raise UserError(f"{folder}/config.json lacks {', '.join(missing)}; expected a head's")
@@ -111,14 +116,18 @@ class DraftHead:
 
     @classmethod
     def from_folder(cls, folder: Path, embedding: Tensor, dtype: torch.dtype) -> DraftHead:
-        """Load a checkpoint folder; shapes must match the target's embedding."""
+        """Load a checkpoint folder; raises UserError unless it is whole and fits the target."""
         config = DraftHeadConfig.from_folder(folder)
         if embedding.shape != (config.vocab_size, config.hidden_size):
             raise UserError(
                 f"{folder}: the head is for a target of {config.vocab_size} tokens and width "
                 f"{config.hidden_size}, got {tuple(embedding.shape)}; use the head of this target"
             )
-        return cls(config, load_file(folder / "model.safetensors"), embedding, dtype)
+        weights = read_tensors(folder)
+        try:
+            return cls(config, weights, embedding, dtype)
+        except KeyError as error:
+            raise UserError(f"{folder}: the head's weights lack {error}; give all") from error
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """An empty cache of one layer."""

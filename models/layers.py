@@ -1,4 +1,4 @@
-"""The few operations that every network here is made of: linear, norm, rotary positions, attention.
+"""The few operations that every network here is made of: linear, norm, rotary positions, SwiGLU.
 
 They are plain functions on tensors plus one class, `Linear`, which packs its weight for the
 machine's matrix kernels. What the tensors mean (requests, trees, features) is left to callers.

@@ -134,7 +134,6 @@ class ActionTable:
             nodes=plan.nodes[slots],
             margin=plan.margin[slots],
             node_budget=view.limits.slots * view.limits.max_nodes,
-            max_running=view.limits.slots,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from engine.errors import UserError
 from policies.actions import ActionTable
@@ -108,8 +108,8 @@ class Manifest:
 def parse_manifest(text: str) -> Manifest:
     """The manifest that `text` holds. Raises UserError, one sentence, when it must be refused."""
     try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
+        values = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"manifest: not JSON ({error}); export the controller again") from error
     if not isinstance(values, dict):
         raise UserError("manifest: expected a table; export the controller again")
@@ -199,6 +199,10 @@ def _check_keys(where: str, values: Any, keys: tuple[str, ...]) -> None:
     if missing or unknown:
         what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is unknown"
         raise UserError(f"{where}: key {what}; expected {', '.join(keys)}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
 
 
 def _digest(values: dict[str, Any]) -> str:

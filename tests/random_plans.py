@@ -41,12 +41,13 @@ def as_plan(choice: Choice, slots: int, margin: float = 1.0) -> Plan:
 class ListedPlans(Controller):
     """Goes through a list of plans and starts again at its end."""
 
-    def __init__(self, choices: Sequence[Choice]) -> None:
-        self.choices, self.at = choices, 0
+    def __init__(self, choices: Sequence[Choice], margin: float = 1.0) -> None:
+        self.choices, self.margin, self.at = choices, margin, 0
 
     def plan(self, view: View) -> Plan:
         self.at += 1
-        return as_plan(self.choices[(self.at - 1) % len(self.choices)], view.limits.slots)
+        choice = self.choices[(self.at - 1) % len(self.choices)]
+        return as_plan(choice, view.limits.slots, self.margin)
 
 
 class RandomPlans(Controller):

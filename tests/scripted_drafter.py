@@ -25,7 +25,7 @@ class ScriptedDrafter:
         texts: Mapping[int, Sequence[int]],
         vocab: int,
         rng: np.random.Generator,
-        hit_rate: float = 0.9,
+        hit_rate: float,
         likeliest: bool = False,
     ) -> None:
         self.texts, self.vocab, self.rng = texts, vocab, rng  # texts: prompt and answer, by request

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from models.kv_cache import KVCache, TokenBatch
 from models.layers import Linear
 from models.tokenizer import Tokenizer
 
-SHAPES = {
+SHAPES: dict[str, dict] = {
     "grouped": {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True},
     "one kv head, untied": {
         "num_attention_heads": 4,
@@ -61,8 +62,10 @@ def _norm_in_float64(model: torch.nn.Module) -> None:
     """Take transformers' norms out of float32, in which they work whatever the model's dtype."""
     for module in model.modules():
         if type(module).__name__ == "LlamaRMSNorm":
-            shape, eps = (module.weight.numel(),), module.variance_epsilon
-            module.forward = partial(F.rms_norm, normalized_shape=shape, weight=module.weight, eps=eps)
+            weight, eps = cast(Tensor, module.weight), cast(float, module.variance_epsilon)
+            module.forward = partial(
+                F.rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps
+            )
 
 
 def text_batch(tokens: Sequence[int], first: int = 0, slot: int = 0) -> TokenBatch:

@@ -236,7 +236,7 @@ LIMITS = Limits(slots=3, max_depth=4, max_width=3, max_nodes=10)
 
 
 def served_for_a_while(seed: int) -> tuple[LiveServer, Engine]:
-    """A server in the middle of an episode under random plans, stretches without drafts included."""
+    """A server in mid-episode after random plans, stretches without drafts among them."""
     server = tiny_server(seed, 10, limits=LIMITS, capacity_tokens=96)
     rng = np.random.default_rng(seed)
     requests = [
@@ -277,7 +277,5 @@ def test_drafts_depend_on_committed_text_alone() -> None:
             for got, wanted in pairs:
                 assert wanted.abs().max() > 0.1
                 assert (got - wanted).abs().max() < 1e-12
-            np.testing.assert_array_equal(
-                catching_up.token[0, slot, 0], children.token[0, slot, 0]
-            )
+            np.testing.assert_array_equal(catching_up.token[0, slot, 0], children.token[0, slot, 0])
     assert accepted > 20, "without accepted drafts there is nothing to keep apart"

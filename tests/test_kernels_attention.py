@@ -13,7 +13,11 @@ from models.ragged_attention import RaggedAttention
 from tests.twins.attend import attend as attend_twin
 
 shapes = st.tuples(
-    st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.sampled_from([2, 8]), st.integers(1, 9)
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.sampled_from([2, 8]),
+    st.integers(1, 9),
 )
 
 
@@ -49,8 +53,6 @@ def test_ragged_attention_equals_its_twin(shape: tuple[int, ...], seed: int) -> 
     # The same through the mask that everything else uses.
     slots, rows_of = torch.arange(n_slots), torch.from_numpy(lengths - 1)
     mask = (torch.arange(rows)[None] <= rows_of[:, None]).unsqueeze(1)
-    batch = TokenBatch(
-        slots, rows_of, slots, rows_of, torch.zeros_like(slots), mask, 0, n_slots
-    )
+    batch = TokenBatch(slots, rows_of, slots, rows_of, torch.zeros_like(slots), mask, 0, n_slots)
     padded = AttentionPlan(batch, groups, torch.float32).attend(0, query, cache, 0, n_slots)
     np.testing.assert_allclose(got.reshape(n_slots, -1), padded, rtol=0, atol=2e-5)

@@ -87,8 +87,6 @@ def test_replicas_grow_apart(case: Case) -> None:
         grow(step, alive, width, tokens, chances, trees, beam)
         for r, (one_trees, one_beam) in enumerate(alone):
             mine = slice(r, r + 1)
-            grow(
-                step, alive[mine], width[mine], tokens[mine], chances[mine], one_trees, one_beam
-            )
+            grow(step, alive[mine], width[mine], tokens[mine], chances[mine], one_trees, one_beam)
             assert_same(replica(trees, r), one_trees)
             assert_same(replica(beam, r), one_beam)

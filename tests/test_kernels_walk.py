@@ -134,7 +134,15 @@ def test_replicas_walk_apart(case: Case) -> None:
     accepted_within(it.decoding, tiers, it.trees, within)
     for r, trees in enumerate(alone):
         mine = slice(r, r + 1)
-        walk(*(array[mine] for array in it[:5]), replica(it.slots, r), trees)
+        walk(
+            it.decoding[mine],
+            it.root_token[mine],
+            it.node_token[mine],
+            it.log_ratio[mine],
+            it.margin[mine],
+            replica(it.slots, r),
+            trees,
+        )
         assert_same(trees, replica(it.trees, r))
         one = np.zeros((1, *shape[1:]), np.int64)
         accepted_within(it.decoding[mine], tiers, trees, one)

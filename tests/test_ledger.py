@@ -1,4 +1,4 @@
-"""The ledger by hand: a scripted target and a clock that moves only when told, so figures are exact.
+"""The ledger by hand: a scripted target, and a clock that moves only when told: figures are exact.
 
 Prefill takes 0.5 s and verification 0.25 s unless a test says otherwise; all are binary fractions.
 """
@@ -53,13 +53,13 @@ def engine_of(clock: HandClock) -> Serve:
         slots: int = 2,
         horizon_s: float = math.inf,
         prefill_tokens: int = 256,
-        **times: float,
+        draft_s: float = 0.0,
     ) -> Engine:
         limits = Limits(slots=slots, max_depth=4, max_width=2, max_nodes=8)
         texts = {r.id: [*r.prompt, *answers[r.id]] for r in requests}
         rng = np.random.default_rng(0)
         drafter = ScriptedDrafter(texts, 50, rng, hit_rate=1.0, likeliest=True)
-        backend = ScriptedBackend(clock, drafter, dict(enumerate(answers)), **times)
+        backend = ScriptedBackend(clock, drafter, dict(enumerate(answers)), draft_s=draft_s)
         settings = EngineSettings(limits, 64, prefill_tokens, horizon_s)
         return Engine(backend, requests, CLASSES, settings, UNLOADED_S)
 
@@ -103,7 +103,9 @@ def test_speculation_makes_tokens_valid(engine_of: Serve) -> None:
 
 
 def test_all_tokens_of_a_class_without_objective_are_valid(engine_of: Serve) -> None:
-    record = only(engine_of([Request(0, 2, [1], 4, 0.0)], [[5, 5, 5, 5]]).serve(ListedPlans([ORDINARY])))
+    record = only(
+        engine_of([Request(0, 2, [1], 4, 0.0)], [[5, 5, 5, 5]]).serve(ListedPlans([ORDINARY]))
+    )
     assert record.valid_tokens == 4
     assert record.attained
 
@@ -198,7 +200,11 @@ def test_a_request_ages_in_the_queue(engine_of: Serve) -> None:
 
 
 def test_the_clock_jumps_over_idle_time(engine_of: Serve) -> None:
-    requests = [Request(0, 1, [1], 2, 4.0), Request(1, 1, [1], 1, 100.0), Request(2, 1, [1], 2, 200.0)]
+    requests = [
+        Request(0, 1, [1], 2, 4.0),
+        Request(1, 1, [1], 1, 100.0),
+        Request(2, 1, [1], 2, 200.0),
+    ]
     engine = engine_of(requests, [[5] * 2] * 3)
     controller = ListedPlans([ORDINARY])
     view = engine.next_decision()

@@ -72,9 +72,9 @@ def draw_requests(rng: np.random.Generator, count: int = 3) -> list[Request]:
     requests = []
     for i in range(count):
         prompt, _ = case(int(rng.integers(14)))
-        stops = rng.integers(0, VOCAB, int(rng.integers(0, 5))) if i % 2 else []
+        stops = rng.integers(0, VOCAB, int(rng.integers(0, 5)) if i % 2 else 0).tolist()
         limit = int(rng.integers(1, ANSWER_TOKENS + 1))
-        requests.append(Request(i, i % 3, prompt, limit, 0.001 * i, frozenset(map(int, stops))))
+        requests.append(Request(i, i % 3, prompt, limit, 0.001 * i, frozenset(stops)))
     return requests
 
 
@@ -95,11 +95,18 @@ def server() -> Iterator[LiveServer]:
     torch.set_num_threads(threads)
 
 
-def with_script(server: LiveServer, rng: np.random.Generator, requests: list[Request]) -> None:
+def with_script(
+    server: LiveServer,
+    rng: np.random.Generator,
+    requests: list[Request],
+    hit_rate: float = 0.9,
+) -> None:
     """Replace the head by a drafter that often proposes what the target will say."""
     answers = {tuple(prompt): answer for prompt, answer in map(case, range(14))}
     texts = {r.id: r.prompt + answers[tuple(r.prompt)] for r in requests}
-    server.backend.drafter = ScriptedDrafter(texts, VOCAB, rng)  # type: ignore[assignment]
+    server.backend.drafter = ScriptedDrafter(  # type: ignore[assignment]
+        texts, VOCAB, rng, hit_rate
+    )
 
 
 def run(
@@ -138,7 +145,7 @@ def test_random_plans_do_not_change_the_text(
         assert counters["let_through"] == 0
     # Drafts were accepted, or equal text would show nothing.
     assert max(lengths) > (1.3 if scripted else 1.1)
-    assert np.mean(lengths) > (1.2 if scripted else 1.02)
+    assert np.mean(lengths) > (1.12 if scripted else 1.02)
 
 
 def choices_of(limits: Limits) -> st.SearchStrategy[Choice]:
@@ -160,9 +167,7 @@ def choices_of(limits: Limits) -> st.SearchStrategy[Choice]:
 
 @settings(max_examples=15)
 @given(st.lists(choices_of(LIMITS), min_size=1, max_size=5), st.integers(0, 999))
-def test_no_plan_changes_the_text(
-    server: LiveServer, plans: list[Choice], seed: int
-) -> None:
+def test_no_plan_changes_the_text(server: LiveServer, plans: list[Choice], seed: int) -> None:
     requests = draw_requests(np.random.default_rng(seed))
     head = server.backend.drafter
     try:
@@ -186,22 +191,31 @@ def test_deep_trees_are_accepted_deeply(server: LiveServer, own_head: Eagle3Draf
 # -- negative controls: each of these breaks one thing, and the text must show it ----------------
 
 
-def lossy_total(server: LiveServer, margin: float) -> tuple[int, int]:
-    """Different answers and tokens let through over a few episodes of one margin."""
-    changed = through = 0
+def changed_answers(server: LiveServer) -> int:
+    """Answers that differ from ordinary decoding's over a few episodes."""
+    changed = 0
     for seed in range(4):
         rng = np.random.default_rng(seed)
         requests = draw_requests(rng)
         with_script(server, rng, requests)
-        through += run(server, RandomPlans(rng, margin), requests).counters["let_through"]
+        run(server, RandomPlans(rng), requests)
         changed += differences(requests)
-    return changed, through
+    return changed
 
 
 def test_a_margin_changes_the_text(server: LiveServer, own_head: Eagle3Drafter) -> None:
-    changed, through = lossy_total(server, 0.5)
-    assert changed > 0
-    assert through > 0
+    plan = Choice(4, 3, 10, 30, 64, 3)
+    for margin, harmless in ((1.0, True), (0.5, False)):
+        changed = through = 0
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            requests = draw_requests(rng)
+            with_script(server, rng, requests, hit_rate=0.3)
+            served = run(server, ListedPlans([plan], margin), requests)
+            through += served.counters["let_through"]
+            changed += differences(requests)
+        assert (changed == 0) == harmless
+        assert (through == 0) == harmless
 
 
 def accept_the_likeliest(server: LiveServer, patch: pytest.MonkeyPatch) -> None:
@@ -260,6 +274,6 @@ def forget_moves(server: LiveServer, patch: pytest.MonkeyPatch) -> None:
 def test_what_breaks_verification_changes_the_text(
     server: LiveServer, own_head: Eagle3Drafter, monkeypatch: pytest.MonkeyPatch, broken: Wrap
 ) -> None:
-    assert lossy_total(server, 1.0) == (0, 0)
+    assert changed_answers(server) == 0
     broken(server, monkeypatch)
-    assert lossy_total(server, 1.0)[0] > 0
+    assert changed_answers(server) > 0

@@ -36,9 +36,7 @@ def test_requests_wait_in_order_of_arrival() -> None:
         ([], 8, 16, []),
     ],
 )
-def test_admission(
-    free: list[int], running: int, most: int, given: list[tuple[int, int]]
-) -> None:
+def test_admission(free: list[int], running: int, most: int, given: list[tuple[int, int]]) -> None:
     scheduler = arriving(0.0, 0.0, 0.0, 0.0)
     scheduler.arrive(0.0)
     admitted = scheduler.admit(free, running, most)

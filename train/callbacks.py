@@ -21,7 +21,8 @@ from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputF
 from train.chart_lines import LAYOUT, ChartLines, chart_of
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
-from train.window import Watched
+from train.timed_ppo import ELAPSED
+from train.window import REWARD, Watched
 
 LOG_EVERY_S = 5.0
 SAVE_EVERY_S = 30.0
@@ -115,7 +116,11 @@ class Recorder(BaseCallback):
 
 
 class Saver(BaseCallback):
-    """Saves every half minute, and apart the model after the rollout of highest mean reward."""
+    """Saves every half minute, and apart the model of the rollout with most reward a second.
+
+    Per second of the engine's clock, since decisions last different times; the reward is the
+    environment's, without what `TimedSteps` adds where a trace was cut.
+    """
 
     def __init__(
         self, save: Callable[[], None], save_best: Callable[[], None], best_reward: float
@@ -123,10 +128,15 @@ class Saver(BaseCallback):
         super().__init__()
         self._save, self._save_best = save, save_best
         self.best_reward = best_reward
-        self._rollout_reward = -math.inf
         self._last = time.monotonic()
 
+    def _on_rollout_start(self) -> None:
+        self._reward = self._elapsed_s = 0.0
+
     def _on_step(self) -> bool:
+        for info in self.locals["infos"]:
+            self._reward += sum(part for key, part in info.items() if key.startswith(REWARD))
+            self._elapsed_s += info[ELAPSED]
         if time.monotonic() - self._last >= SAVE_EVERY_S:
             self._save()
             self._last = time.monotonic()
@@ -134,7 +144,7 @@ class Saver(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         """The model that acted in this rollout stands until the update that follows."""
-        reward = float(self.locals["rollout_buffer"].rewards.mean())
+        reward = self._reward / self._elapsed_s if self._elapsed_s > 0 else -math.inf
         if reward > self.best_reward:
             self.best_reward = reward
             self._save_best()

@@ -99,6 +99,11 @@ class TrainConfig:
     def check(self) -> None:
         """Raise UserError for a value that cannot be meant."""
         learning, evaluation = self.learning, self.evaluation
+        if self.resume is not None and self.out is not None:
+            raise UserError(
+                f"--out {self.out} --resume {self.resume}: a resumed run stays in its folder; "
+                "give one of the two"
+            )
         if learning.policy not in ALGORITHMS:
             raise UserError(
                 f"--policy {learning.policy}: no learning algorithm of that name; "
@@ -167,7 +172,7 @@ class ExportConfig:
     run: tyro.conf.Positional[Path]
     """Run folder that train.py made."""
     which: Literal["last", "best"] = "last"
-    """Last: as training ended; best: after the rollout with the highest mean reward."""
+    """Last: as training ended; best: as it acted in the rollout with the most reward a second."""
     out: Path | None = None
     """Folder to write; none: controller/ in the run folder."""
     check: bool = False

@@ -78,19 +78,24 @@ def drawing(server: LiveServer, serving: Serving, config: WorkloadConfig) -> Dra
     return requests.drawing(server, config, PromptSet.load(serving.prompts))
 
 
-def named(specs: Sequence[str]) -> dict[str, Controller]:
-    """Controllers by the name that the table shows. Raises UserError for an unknown one."""
+def named(specs: Sequence[str], option: str = "--policy") -> dict[str, Controller]:
+    """Controllers by the name that the table shows. Raises UserError for an unknown one.
+
+    `option` is the flag that gave them.
+    """
     found: dict[str, Controller] = {}
     for spec in specs:
         try:
             controller = registry.make(spec)
         except UserError as error:
-            raise UserError(f"--policy {error} (python evaluate.py --list shows them)") from error
+            raise UserError(f"{option} {error} (python evaluate.py --list shows them)") from error
         name = controller.name
         if registry.exported_folder(spec) is not None:
-            name = f"{name} ({Path(spec).name})"
+            folder = Path(spec).resolve()
+            run = folder.parent if folder.name == "controller" else folder
+            name = f"{name} ({run.name})"
         if name in found:
-            raise UserError(f"--policy {spec}: {name} is there already; name each controller once")
+            raise UserError(f"{option} {spec}: {name} is there already; name each controller once")
         found[name] = controller
     return found
 
@@ -169,6 +174,13 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
 
     now = datetime.now()
     out = config.out or RUNS / f"evaluate-{shown.name}-{now:%Y%m%d-%H%M%S}"
+    if config.out is not None:
+        try:  # told now, not when the results are there
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"--out {out}: the folder cannot be made ({error.strerror}); name another"
+            ) from error
     server = load_server(serving)
     console.print(f"{server.describe()} · {described(serving, shown)}", highlight=False)
     rng = np.random.default_rng(config.seed)

@@ -5,6 +5,7 @@ How a policy is turned into a folder is `train.export`'s.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def _figures(run: RunFolder, model: TimedPPO, settings: TrainConfig, which: str)
     """
     training: dict[str, Any] = {
         "algorithm": settings.learning.policy,
-        "made": "from an unfinished run",
+        "made": "from a run's checkpoint",
         "served": f"{settings.serving.model} · {settings.serving.workload} load",
         "machine": "the machine named in versions.json of the run",
         "seed": settings.seed,
@@ -79,7 +80,9 @@ def _figures(run: RunFolder, model: TimedPPO, settings: TrainConfig, which: str)
     }
     written = exported_folder(str(run.path))
     if written is not None:
-        training |= LearnedController.load(written).manifest.training
+        # A damaged one, or one of another version, is what is being replaced.
+        with contextlib.suppress(UserError):
+            training |= LearnedController.load(written).manifest.training
     if which == "best":
         training |= {"verdict": "not compared with anything yet.", "notes": []}
     return training | {

@@ -9,7 +9,7 @@ import io
 import math
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -19,7 +19,7 @@ import envs
 from engine.drawing import Draw
 from engine.errors import UserError
 from train.callbacks import Bar, Clock, Limit, Recorder, Saver, run_logger
-from train.config import TrainConfig
+from train.config import Learning, TrainConfig
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
 from train.run_folder import RunFolder, write_atomic
@@ -39,11 +39,13 @@ class TimedPPO(PPO):
 
     trained_s: float = 0.0
     best_reward: float = -math.inf
+    updates: int = 0
+    """Rollouts that were learned from."""
 
-    @property
-    def updates(self) -> int:
-        """Rollouts that were learned from."""
-        return int(self._n_updates) // int(self.n_epochs)
+    def train(self) -> None:
+        """Learn from the rollout."""
+        super().train()
+        self.updates += 1
 
 
 def environment(server: LiveServer, draw: Draw, decide_every: int) -> Watched:
@@ -56,22 +58,28 @@ def environment(server: LiveServer, draw: Draw, decide_every: int) -> Watched:
 
 def new_model(env: Watched, config: TrainConfig) -> TimedPPO:
     """An untrained model. Observations are scaled by the features' definition, not here."""
-    learning = config.learning
     return TimedPPO(
         "MlpPolicy",
         env,
-        n_steps=learning.rollout,
-        batch_size=learning.batch,
-        n_epochs=learning.epochs,
-        learning_rate=learning.learning_rate,
-        gamma=per_second(learning.half_life_s),
+        **hyperparameters(config.learning),
         gae_lambda=GAE_LAMBDA,
-        ent_coef=learning.entropy,
         policy_kwargs={"net_arch": list(HIDDEN)},
         rollout_buffer_class=TimedRolloutBuffer,
         seed=config.seed,
         device="cpu",
     )
+
+
+def hyperparameters(learning: Learning) -> dict[str, Any]:
+    """PPO's arguments that the options set, also those of a resumed run."""
+    return {
+        "n_steps": learning.rollout,
+        "batch_size": learning.batch,
+        "n_epochs": learning.epochs,
+        "learning_rate": learning.learning_rate,
+        "gamma": per_second(learning.half_life_s),
+        "ent_coef": learning.entropy,
+    }
 
 
 def per_second(half_life_s: float) -> float:
@@ -95,12 +103,18 @@ def save_model(model: TimedPPO, path: Path) -> None:
     write_atomic(path, buffer.getvalue())
 
 
-def load_model(path: Path, env: Watched | None = None) -> TimedPPO:
-    """Read a model that this program saved (the file may run code). Raises UserError."""
+def load_model(
+    path: Path, env: Watched | None = None, learning: Learning | None = None
+) -> TimedPPO:
+    """Read a model that this program saved (the file may run code). Raises UserError.
+
+    `learning` replaces the hyperparameters that it was saved with.
+    """
     if not path.is_file():
         raise UserError(f"{path}: nothing was saved there yet; train for longer, or anew")
     try:
-        return TimedPPO.load(path, env=env, device="cpu")
+        changed = {} if learning is None else hyperparameters(learning)
+        return TimedPPO.load(path, env=env, device="cpu", **changed)
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         raise UserError(f"{path} is damaged ({error}); train anew") from error
 
@@ -117,7 +131,7 @@ def train_model(
     learning = config.learning
     env = environment(server, draw, learning.decide_every)
     if run.checkpoint.is_file():
-        model = load_model(run.checkpoint, env)
+        model = load_model(run.checkpoint, env, learning)
         # Other arrivals than at the start, or a resumed run would see the same ones again.
         model.set_random_seed(_seed(config.seed, model.num_timesteps))
     else:

@@ -106,7 +106,7 @@ class RunFolder:
 
     @property
     def best(self) -> Path:
-        """The model after the rollout with the highest mean reward."""
+        """The model that acted in the rollout with the most reward a second."""
         return self.path / "best" / "model.zip"
 
     @property

@@ -29,6 +29,7 @@ from train.run_folder import RunFolder, write_atomic
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from engine.drawing import Draw
     from engine.serving import LiveServer
     from eval.table import Report
     from train.ppo import TimedPPO
@@ -52,7 +53,7 @@ def train(
     serving = config.serving
     work = evaluation.served_workload(serving)
     PromptSet.load(serving.prompts)  # what is wrong with them is told before seconds of loading
-    baselines = evaluation.named(config.evaluation.baselines)
+    baselines = evaluation.named(config.evaluation.baselines, "--baselines")
     resumed = RunFolder.open(config.resume) if config.resume is not None else None
     console.print("loading and measuring the target …", style="dim")
     server = load_server(serving)
@@ -70,7 +71,7 @@ def train(
         soft_wrap=True,
     )
     with crash_reports(run.path), stop:
-        model = _train(server, config, work, run, console, stop)
+        model = _train(server, draw, config, run, console, stop)
         if stop.requested:
             return _stopped(run, "stopped while training", console)
         controller = _export(model, config, server, work, run, None)
@@ -92,15 +93,14 @@ def train(
 
 def _train(
     server: LiveServer,
+    draw: Draw,
     config: TrainConfig,
-    work: WorkloadConfig,
     run: RunFolder,
     console: Console,
     stop: StopRequest,
 ) -> TimedPPO:
     from train.ppo import train_model
 
-    draw = evaluation.drawing(server, config.serving, work)
     total_s = 60.0 * config.learning.minutes
     with ProgressLine(console, "train", total_s) as line:
         model = train_model(server, draw, config, run, line, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ SHARD_SEQUENCES = 32
 
 @torch.inference_mode()
 def generate(config: GenerateConfig) -> None:
-    """Add shards to `config.data` for `config.minutes`."""
+    """Add shards to `config.data` for `config.minutes`, or until Ctrl-C; what is done is kept."""
     torch.set_num_threads(config.threads)
     store = SequenceStore(config.data)
     folder = resolve(config.target)
@@ -39,6 +40,9 @@ def generate(config: GenerateConfig) -> None:
     )
     decoder = Decoder.from_folder(folder, torch.float32)
     generator = Generator(decoder, source, config.slots, seed)
+    stopping: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda n, _: stopping.append(n))
     start = time.monotonic()
     finished: list[Sequence] = []
     answer_tokens = 0
@@ -50,7 +54,7 @@ def generate(config: GenerateConfig) -> None:
     ) as progress:
         task = progress.add_task("", total=config.minutes * 60, note="")
         try:
-            while (elapsed := time.monotonic() - start) < config.minutes * 60:
+            while (elapsed := time.monotonic() - start) < config.minutes * 60 and not stopping:
                 for sequence in generator.step():
                     finished.append(sequence)
                     answer_tokens += len(sequence.features) - sequence.answer_start

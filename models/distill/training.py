@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from models.decoder import DecoderConfig
+from models.decoder import DecoderConfig, read_tensors
 from models.distill.batches import BatchMaker, draft_vocabulary, stream, usable
 from models.distill.head_module import HeadModule
 from models.distill.store import SequenceStore
@@ -82,7 +82,7 @@ def train(config: TrainConfig) -> None:
         )
     folder = resolve(config.target)
     target_config = DecoderConfig.from_folder(folder)
-    target = {k: v.float() for k, v in load_file(folder / "model.safetensors").items()}
+    target = {name: tensor.float() for name, tensor in read_tensors(folder).items()}
     embedding = target["model.embed_tokens.weight"]
     checkpoint = config.out / "checkpoint.pt"
     saved: dict[str, Any] | None = None

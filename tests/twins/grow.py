@@ -33,6 +33,7 @@ def grow(
     beam: list[Place],
 ) -> tuple[list[Node], list[Place]]:
     """All candidates after this step, and the next beam."""
+    parents: list[tuple[int, float, frozenset[int]]]
     if step == 1:
         nodes, parents = [], [(-1, 1.0, frozenset())]
     else:

@@ -26,8 +26,9 @@ def record_acceptance(
     for d, seen in enumerate(offered):
         old = (history.proposed[d], history.accepted[d], history.since[d])
         new = (DECAY * old[0] + 1, DECAY * old[1] + taken[d], 0) if seen else (*old[:2], old[2] + 1)
-        for values, value in zip(after, new, strict=True):
-            values.append(value)  # type: ignore[arg-type]
+        after.proposed.append(new[0])
+        after.accepted.append(new[1])
+        after.since.append(new[2])
     return after, offered, taken
 
 
