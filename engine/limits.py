@@ -42,3 +42,14 @@ def clip_plan(plan: Plan, limits: Limits, decoding: Bools, remaining: Ints) -> t
     clipped["depth"] = np.where(clipped["nodes"] == 0, 0, clipped["depth"])
     inside = plan._replace(depth=clipped["depth"], width=clipped["width"], nodes=clipped["nodes"])
     return inside, outside
+
+
+def mask_of(method: str, answer: Bools, shape: tuple[int, ...]) -> Bools:
+    """A controller's answer as a mask of `shape`; raises UserError when it is none."""
+    mask = np.asarray(answer)
+    if mask.dtype != np.bool_ or mask.shape != shape:
+        raise UserError(
+            f"the controller's {method}() gave {mask.dtype} of shape {mask.shape}; "
+            f"expected bool of shape {shape}"
+        )
+    return mask

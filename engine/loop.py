@@ -21,7 +21,7 @@ from engine.kernels.commit import commit_tokens, record_acceptance
 from engine.kernels.select import close_under_parents, keep_best, rank_candidates
 from engine.kernels.walk import accepted_within, walk
 from engine.ledger import Ledger
-from engine.limits import clip_plan
+from engine.limits import clip_plan, mask_of
 from engine.protocol import (
     NODE_TIERS,
     Bools,
@@ -88,6 +88,7 @@ class Engine:
         self.prefill_tokens = settings.prefill_tokens
         self.max_running = self.limits.slots
         self._start_s = self._prefill_s = self._admit_s = 0.0
+        self._observe_s = 0.0
         self._prefilled = 0
         self.counters = dict.fromkeys(
             (
@@ -116,7 +117,7 @@ class Engine:
 
     def next_decision(self) -> View | None:
         """Admit and prefill until some request decodes; None when the trace is served or cut."""
-        self._start_s = self.clock_s
+        self._start_s = self.clock_s - self._observe_s
         self._prefill_s = self._admit_s = 0.0
         self._prefilled = 0
         self.power.begin()
@@ -132,7 +133,7 @@ class Engine:
                 # Nothing to serve: the clock jumps, and no work carries over the gap.
                 at = min(self.scheduler.next_arrival_s(), self.settings.horizon_s)
                 self.clock_s = self._start_s = at
-                self._prefill_s = self._admit_s = 0.0
+                self._prefill_s = self._admit_s = self._observe_s = 0.0
                 self._prefilled = 0
                 continue
             if (active & ~decoding).any():
@@ -194,7 +195,8 @@ class Engine:
         plan, clipped = clip_plan(
             controller.plan(view), self.limits, decoding[0], view.remaining_tokens
         )
-        controller_s = self._spend(begun) + controller.decision_s
+        # What the controller thought after the last iteration belongs to this decision.
+        controller_s = self._observe_s + self._spend(begun) + controller.decision_s
         self.clock_s += controller.decision_s
 
         begun = perf_counter()
@@ -237,7 +239,9 @@ class Engine:
             shrunk=shrunk,
         )
         self._count(outcome)
+        begun = perf_counter()
         controller.observe(outcome)
+        self._observe_s = self._spend(begun)
         return outcome
 
     def _take_over(self, plan: Plan) -> None:
@@ -263,7 +267,7 @@ class Engine:
                 answer = controller.extend(view, plan, step - 1, self._candidates())
                 controller_s += perf_counter() - begun
                 if answer is not None:
-                    drafting &= answer[None]
+                    drafting &= mask_of("extend", answer, plan.depth.shape)[None]
             self.beam.size[~drafting] = 0
             if not drafting.any():
                 break
@@ -278,7 +282,7 @@ class Engine:
         mask = controller.select(view, plan, self._candidates())
         if mask is None:
             return int(keep_best(decoding, plan.nodes[None], budget, self.trees)[0])
-        self.trees.kept[0] = mask
+        self.trees.kept[0] = mask_of("select", mask, self.trees.kept[0].shape)
         return int(close_under_parents(decoding, self.limits.max_nodes, self.trees)[0])
 
     def _candidates(self) -> Candidates:

@@ -46,6 +46,8 @@ class LiveBackend:
         mask = self.flat.mask(len(stop), int(end - first[slot]), int(end))
         n = lay_out_rows(first, stop, slots.text[0], 0, self.flat.rows, mask)
         hidden = self._forward(n, mask)
+        if end < slots.prompt_tokens[0, slot]:
+            return -1  # the vocabulary product is for the prompt's last token alone
         return int(self.decoder.logits(hidden[-1:]).argmax())
 
     @torch.inference_mode()

@@ -46,7 +46,7 @@ class Backend(Protocol):
     """Prefill, draft, verify and commit for the slots of all replicas."""
 
     def prefill(self, slot: int, slots: SlotState, end: int) -> int:
-        """Run the slot's prompt tokens [prefilled, end); the token that follows the last."""
+        """Run the slot's prompt tokens [prefilled, end); the first token once all are through."""
         ...
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:

@@ -29,6 +29,7 @@ def walk(
     What lies behind a stop token or the token limit is cut off.
     """
     replicas, n_slots, _ = trees.parent.shape
+    loose = np.zeros(trees.path.shape[2], np.bool_)
     for r in range(replicas):
         for s in range(n_slots):
             trees.path_length[r, s] = 0
@@ -55,7 +56,7 @@ def walk(
                         best = i
                 if best < 0:
                     break
-                trees.let_through[r, s] += not exact
+                loose[length] = not exact
                 trees.path[r, s, length] = best
                 trees.new_tokens[r, s, length] = trees.token[r, s, best]
                 length += 1
@@ -69,6 +70,8 @@ def walk(
                     break
             trees.accepted_length[r, s] = emitted
             trees.path_length[r, s] = min(length, emitted)
+            for i in range(trees.path_length[r, s]):
+                trees.let_through[r, s] += loose[i]
 
 
 @njit(cache=True)

@@ -29,7 +29,7 @@ def walk(
     """Follow the target's tokens from the root; `room` is how many may still be emitted."""
     path: list[int] = []
     tokens: list[int] = []
-    through = 0
+    loose: list[bool] = []
     wanted, node = root_token, -1
     while True:
         children = [i for i in sorted(kept) if parent[i] == node]
@@ -39,7 +39,7 @@ def walk(
             tokens.append(wanted)
             break
         node = exact[0] if exact else max(near, key=lambda i: (log_ratio[i], -i))
-        through += not exact
+        loose.append(not exact)
         path.append(node)
         tokens.append(token[node])
         wanted = node_token[node]
@@ -47,4 +47,4 @@ def walk(
     ends = [i for i, t in enumerate(tokens) if t in stops]
     if ends:
         tokens = tokens[: ends[0] + 1]
-    return Walked(path[: len(tokens)], tokens, through)
+    return Walked(path[: len(tokens)], tokens, sum(loose[: len(tokens)]))
