@@ -120,7 +120,7 @@ def compare(
     from eval import arrivals, runner, table
     from train.progress import ProgressLine
 
-    config = replace(served_workload(serving), duration_s=ARRIVING * seconds)
+    config = shortened(served_workload(serving), ARRIVING * seconds)
     episodes = arrivals.held_out(drawing(server, serving, config), seeds)
     settings = replace(server.settings, horizon_s=seconds)
     total = seeds * len(controllers)
@@ -140,7 +140,18 @@ def compare(
         )
         line.update(total, f"{total} runs")
     title = f"{described(serving, config)}, {seconds:g} s each"
+    if config.shifts is not None:
+        low, high = config.shifts.duration_s
+        title += f", regimes of {low:.2g} to {high:.2g} s"
     return table.build(comparison, classes, title, subject, rng)
+
+
+def shortened(config: WorkloadConfig, duration_s: float) -> WorkloadConfig:
+    """The workload over `duration_s`; regimes too long to shift within it are shortened."""
+    shifts = config.shifts
+    if shifts is not None and shifts.duration_s[1] > duration_s:
+        shifts = replace(shifts, duration_s=(duration_s / 3, duration_s / 1.5))
+    return replace(config, duration_s=duration_s, shifts=shifts)
 
 
 def described(serving: Serving, config: WorkloadConfig) -> str:
