@@ -104,7 +104,7 @@ def collect(bench: Bench, name: str, prompts: Sequence[list[int]], wanted: int) 
         np.zeros(limits.max_depth, np.int64),
         np.zeros(limits.max_depth, np.int64),
     )
-    room = server.settings.capacity_tokens - limits.max_nodes - 1 - (ANSWER_TOKENS + 1)
+    room = server.settings.context_tokens - (ANSWER_TOKENS + 1)
     left = tally.answers
     while tally.count < wanted:
         left = [a for a in left if len(a.prompt) + len(a.tokens) <= room and not _ended(bench, a)]
