@@ -11,7 +11,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPTS = ROOT / "engine" / "workload" / "prompts"
-BENCHMARKS = ROOT.parent / "shared" / "data" / "prompts"
 CLASSES = ("coding", "chat", "summarization")
 MINIMUM_PER_CLASS = 60
 
@@ -43,11 +42,9 @@ def test_ids_and_prompts_are_unique_over_all_classes() -> None:
     assert len({normalised(record["prompt"]) for record in records}) == len(records)
 
 
-def test_no_prompt_equals_a_benchmark_prompt() -> None:
-    if not BENCHMARKS.is_dir():
-        pytest.skip(f"benchmark prompts are not at {BENCHMARKS}")
-    files = sorted(BENCHMARKS.glob("*.jsonl.gz"))
-    assert files, f"{BENCHMARKS} holds no *.jsonl.gz"
+def test_no_prompt_equals_a_benchmark_prompt(shared_data: Path) -> None:
+    files = sorted((shared_data / "prompts").glob("*.jsonl.gz"))
+    assert files, f"{shared_data}/prompts holds no *.jsonl.gz"
     known: set[str] = set()
     for path in files:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
