@@ -78,6 +78,11 @@ class RequestRecord(NamedTuple):
         return self.first_token_s - self.arrival_s
 
     @property
+    def has_objective(self) -> bool:
+        """Whether anything was promised; without an objective it is left out of attainment."""
+        return min(self.tpot_objective_s, self.ttft_objective_s) < float("inf")
+
+    @property
     def tpot_met(self) -> bool:
         """Mean TPOT within the objective; a one-token answer has no TPOT and counts as met."""
         if self.status is not Status.FINISHED:

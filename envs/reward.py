@@ -100,12 +100,7 @@ def serving_summary(
     An episode cut while the trace goes on (`drained` False) leaves unfinished requests out of
     attainment, since nobody knows yet; at the end of a trace they are misses.
     """
-    counted = [
-        r
-        for r in records
-        if np.isfinite(min(r.tpot_objective_s, r.ttft_objective_s))
-        and (drained or r.status != "unfinished")
-    ]
+    counted = [r for r in records if r.has_objective and (drained or r.status != "unfinished")]
     begin = min((r.arrival_s for r in records), default=0.0)
     span_s = max((r.finish_s for r in records), default=0.0) - begin
 

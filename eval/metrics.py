@@ -59,11 +59,6 @@ class EpisodeMetrics:
     by_class: dict[str, ClassMetrics]
 
 
-def has_objective(record: RequestRecord) -> bool:
-    """Whether anything was promised; a request without an objective is left out of attainment."""
-    return math.isfinite(record.tpot_objective_s) or math.isfinite(record.ttft_objective_s)
-
-
 def tpot_attainment(records: Iterable[RequestRecord]) -> float:
     """Share of requests with a TPOT objective whose mean TPOT kept to it (AdaServe's share).
 
@@ -79,12 +74,12 @@ def ttft_attainment(records: Iterable[RequestRecord]) -> float:
 
 def attainment(records: Iterable[RequestRecord]) -> float:
     """Share of requests with an objective that met all of theirs."""
-    return _share([r.attained for r in records if has_objective(r)])
+    return _share([r.attained for r in records if r.has_objective])
 
 
 def violations(records: Iterable[RequestRecord]) -> int:
     """Requests with an objective that missed one of theirs."""
-    return sum(has_objective(r) and not r.attained for r in records)
+    return sum(r.has_objective and not r.attained for r in records)
 
 
 def span_s(records: Iterable[RequestRecord]) -> float:
@@ -97,7 +92,7 @@ def span_s(records: Iterable[RequestRecord]) -> float:
 
 def goodput_tps(records: Sequence[RequestRecord]) -> float:
     """Tokens of attaining requests per second between first arrival and last finish."""
-    tokens = sum(r.output_tokens for r in records if has_objective(r) and r.attained)
+    tokens = sum(r.output_tokens for r in records if r.has_objective and r.attained)
     return _rate(tokens, span_s(records))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from engine.protocol import Ints
 from engine.request import RequestRecord
 from envs.serve import ServeEnv
-from eval.metrics import attainment, has_objective
+from eval.metrics import attainment
 from policies.features import Observation
 
 SPAN_S = 30.0
@@ -79,7 +79,7 @@ class Watched(gymnasium.Wrapper[Observation, Ints, Observation, Ints]):
         for index, name in enumerate(table.class_names):
             own = [r for r in ended if r.slo_class == index]
             found[f"slo/attainment/{name}"] = attainment(own)
-        good = sum(r.output_tokens for r in ended if has_objective(r) and r.attained)
+        good = sum(r.output_tokens for r in ended if r.has_objective and r.attained)
         found["slo/goodput_tps"] = good / total_s
         found["slo/valid_tps"] = self._sum("valid_tokens") / total_s
         iterations = self._sum("iterations")
