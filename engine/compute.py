@@ -31,7 +31,9 @@ def choose_dtype(name: str = "auto", hidden: int = 576, inner: int = 1536) -> to
 @torch.inference_mode()
 def _probe_s(dtype: torch.dtype, hidden: int, inner: int) -> float:
     """Seconds for a stack of layers' products at the probe sizes, larger than the caches."""
-    layers = [Linear(torch.randn(2 * inner, hidden, dtype=dtype)) for _ in range(24)]
+    # Weights as they come: checkpoints are in bfloat16 whatever they are served in.
+    weights = [torch.randn(2 * inner, hidden, dtype=torch.bfloat16) for _ in range(24)]
+    layers = [Linear(weight.to(dtype)) for weight in weights]
     total = 0.0
     for tokens in PROBE_TOKENS:
         x = torch.randn(tokens, hidden, dtype=dtype)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.kv_cache import KVCache, TokenBatch
+from models.ragged_attention import RaggedAttention
 
 
 class Attention(Protocol):
@@ -22,6 +23,18 @@ class Attention(Protocol):
     def attend(self, layer: int, query: Tensor, cache: KVCache, first: int, end: int) -> Tensor:
         """query [T, heads, head_dim] to mixed values [T, heads * head_dim]."""
         ...
+
+
+# Tokens a slot up to which the ragged kernel serves; a longer prompt is a matrix product.
+RAGGED_TOKENS = 64
+
+
+def plan_attention(batch: TokenBatch, groups: int, dtype: torch.dtype) -> Attention:
+    """The attention that suits a batch of this machine's number format."""
+    widest = batch.mask.shape[1] if batch.mask.ndim == 3 else 1
+    if dtype == torch.float32 and widest <= RAGGED_TOKENS and batch.tokens.device.type == "cpu":
+        return RaggedAttention(batch, groups)
+    return AttentionPlan(batch, groups, dtype)
 
 
 class AttentionPlan:

@@ -16,10 +16,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from models.attention import Attention, AttentionPlan
+from models.attention import plan_attention
 from models.errors import UserError
 from models.kv_cache import KVCache, TokenBatch
-from models.layers import Linear, rms_norm, rotary_tables, rotate, swiglu
+from models.layers import Linear, rms_norm, rotary_tables, rotate_and_store, swiglu
 
 REQUIRED = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -146,24 +146,18 @@ class Decoder:
         batch: TokenBatch,
         cache: KVCache,
         capture: Sequence[int] = (),
-        attention: Attention | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Run T tokens: normed hidden [T, h], and the inputs of the `capture` layers [T, 3h]."""
         c = self.config
-        plan = attention or AttentionPlan(batch, c.heads // c.kv_heads, self.dtype)
-        cos, sin = self.cos[batch.positions], self.sin[batch.positions]
-        total = batch.tokens.numel()
-        split = (c.heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim)
+        plan = plan_attention(batch, c.heads // c.kv_heads, self.dtype)
+        tables = self.cos, self.sin
         hidden = self.embedding[batch.tokens]
         captured = []
         for index, layer in enumerate(self.layers):
             if index in capture:
                 captured.append(hidden)
             x = rms_norm(hidden, layer.input_norm, c.norm_eps)
-            query, key, value = layer.query_key_value(x).split(split, dim=-1)
-            query = rotate(query.reshape(total, c.heads, c.head_dim), cos, sin)
-            key = rotate(key.reshape(total, c.kv_heads, c.head_dim), cos, sin)
-            cache.write(index, batch, key, value.reshape(total, c.kv_heads, c.head_dim))
+            query = rotate_and_store(layer.query_key_value(x), c.heads, tables, batch, cache, index)
             mixed = plan.attend(index, query, cache, batch.first_slot, batch.end_slot)
             hidden = hidden + layer.output(mixed)
             x = rms_norm(hidden, layer.post_norm, c.norm_eps)

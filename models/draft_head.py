@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.attention import AttentionPlan
+from models.attention import plan_attention
 from models.decoder import DecoderConfig, read_tensors
 from models.errors import UserError
 from models.kv_cache import KVCache, TokenBatch
-from models.layers import Linear, rms_norm, rotary_tables, rotate, swiglu
+from models.layers import Linear, rms_norm, rotary_tables, rotate_and_store, swiglu
 
 
 @dataclass(frozen=True)
@@ -141,19 +141,13 @@ class DraftHead:
     def forward(self, batch: TokenBatch, states: Tensor, cache: KVCache) -> Tensor:
         """Run T rows with states [T, h]; returns the outputs [T, h], states of the next step."""
         c = self.config
-        total = batch.tokens.numel()
-        heads, kv_heads, head_dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
-        plan = AttentionPlan(batch, heads // kv_heads, self.dtype)
-        cos, sin = self.cos[batch.positions], self.sin[batch.positions]
+        plan = plan_attention(batch, c.num_attention_heads // c.num_key_value_heads, self.dtype)
         tokens = rms_norm(self.embedding[batch.tokens], self.token_norm, c.rms_norm_eps)
         hidden = rms_norm(states, self.state_norm, c.rms_norm_eps)
         mixed = self.query_key_value(torch.cat((tokens, hidden), dim=-1))
-        query, key, value = mixed.split(
-            (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim), dim=-1
+        query = rotate_and_store(
+            mixed, c.num_attention_heads, (self.cos, self.sin), batch, cache, 0
         )
-        query = rotate(query.reshape(total, heads, head_dim), cos, sin)
-        key = rotate(key.reshape(total, kv_heads, head_dim), cos, sin)
-        cache.write(0, batch, key, value.reshape(total, kv_heads, head_dim))
         attended = plan.attend(0, query, cache, batch.first_slot, batch.end_slot)
         states = states + self.output(attended)
         x = rms_norm(states, self.post_norm, c.rms_norm_eps)

@@ -158,7 +158,7 @@ def largest_difference(batch: TrainBatch) -> list[float]:
 def test_training_and_serving_agree_step_by_step() -> None:
     batch = train_batch()
     assert [(t >= 0).any().item() for t in batch.targets] == [True] * STEPS
-    assert max(largest_difference(batch)) < 1e-5
+    assert max(largest_difference(batch)) < 2e-5  # float32, summed in another order
 
 
 def test_a_shifted_position_would_be_noticed() -> None:

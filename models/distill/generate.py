@@ -15,7 +15,6 @@ from models.decoder import Decoder
 from models.distill.conversations import Conversation, ConversationSource
 from models.distill.store import Sequence
 from models.kv_cache import TokenBatch
-from models.ragged_attention import RaggedAttention
 
 TOP_K = 50  # self-written prompts are sampled at temperature 1 among the 50 likeliest tokens
 
@@ -78,9 +77,7 @@ class Generator:
         batch = TokenBatch(
             tokens, positions, slots, positions, torch.zeros_like(slots), no_mask, 0, self.slots
         )
-        hidden, features = self.decoder.forward(
-            batch, self.cache, self._capture(), RaggedAttention(positions + 1)
-        )
+        hidden, features = self.decoder.forward(batch, self.cache, self._capture())
         assert features is not None
         self.features[slots, positions] = features.bfloat16()
         self.hidden[slots, positions] = hidden.bfloat16()
