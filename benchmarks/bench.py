@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Bench:
 
     load_server: Callable[[], LiveServer]
     load_prompts: Callable[[str, LiveServer], Prompts]
-    load_reference: Callable[[LiveServer], Generate]
+    load_transformers: Callable[[LiveServer], Any]
     clones: Clones
     quick: bool = False
     say: Callable[[str], None] = _silent
@@ -67,9 +67,8 @@ class Bench:
         return np.random.default_rng(0)
 
 
-def transformers_reference(folder: Path, server: LiveServer) -> Generate:
-    """`generate` of transformers on the same weights, in the dtype that the engine chose."""
-    import torch
+def transformers_model(folder: Path, server: LiveServer) -> Any:
+    """The same weights in transformers, in the dtype that the engine chose, set to be greedy."""
     from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
 
@@ -77,6 +76,12 @@ def transformers_reference(folder: Path, server: LiveServer) -> Generate:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=server.decoder.dtype).eval()
     # Without an end token nothing stops early and no processor has to hold it back.
     model.generation_config = GenerationConfig(do_sample=False, use_cache=True, pad_token_id=0)
+    return model
+
+
+def transformers_reference(model: Any) -> Generate:
+    """`generate` of that model."""
+    import torch
 
     @torch.inference_mode()
     def generate(prompt: list[int], count: int) -> list[int]:

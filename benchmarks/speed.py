@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks import ratios
-from benchmarks.bench import Bench, Prompts
+from benchmarks.bench import Bench, Prompts, transformers_reference
 from benchmarks.decoding import Served, requests_of, serve
 from benchmarks.figures import Result
 from policies.registry import make
@@ -121,7 +121,7 @@ def transformers(bench: Bench, sets: str) -> Result:
     each = 2 if bench.quick else 4
     tokens = TOKENS // 2 if bench.quick else TOKENS
     prompts = [p for _, p in split_prompts(bench, sets.split(), each, 0)[0]]
-    generate = bench.load_reference(bench.server)
+    generate = transformers_reference(bench.load_transformers(bench.server))
     generate(prompts[0], WARM_TOKENS)
     warm_up(bench, prompts[0], (ORDINARY,))
     ours_s, theirs_s, same = [], [], 0

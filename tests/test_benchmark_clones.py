@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import fresh_clone, spine
+from benchmarks import command, fresh_clone, spine
 from benchmarks.bench import Bench
 from benchmarks.figures import judged
 from benchmarks.fresh_clone import Clones, outcomes, skip_reasons
@@ -109,7 +109,7 @@ def test_make_that_hangs_is_ended(cloned: Bench, tmp_path: Path) -> None:
 
 def test_one_core_is_missing_hardware(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fresh_clone, "_usable_cores", lambda: [0])
-    row = spine.measure(spine.FIGURES[0], bench)
+    row = command.measure(spine.FIGURES[0], bench)
     assert (row.status, row.passes) == ("excused", True)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import acceptance, overhead, ratios, speed
+from benchmarks import acceptance, floor, overhead, peers, ratios, speed
 from benchmarks.acceptance import Answer, before_loop, loop_start
 from benchmarks.bench import Bench
 from benchmarks.decoding import requests_of, serve
@@ -44,19 +44,39 @@ def prompts(name: str, count: int = 24) -> list[list[int]]:
     return [rng.integers(0, VOCAB, rng.integers(4, 12)).tolist() for _ in range(count)]
 
 
+class Reference:
+    """Answers as transformers' model does, by the server's own ordinary decoding."""
+
+    def __init__(self, server: LiveServer) -> None:
+        self.server = server
+        self.asked: list[tuple[int, int, dict[str, int]]] = []  # requests, new tokens, how
+
+    def generate(
+        self,
+        ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        min_new_tokens: int,
+        max_new_tokens: int,
+        **how: int,
+    ) -> torch.Tensor:
+        assert min_new_tokens == max_new_tokens
+        self.asked.append((len(ids), max_new_tokens, how))
+        prompts = [row[seen.bool()].tolist() for row, seen in zip(ids, attention_mask, strict=True)]
+        requests = requests_of(prompts, max_new_tokens - 1)
+        outputs = serve(self.server, requests, make("autoregressive"), len(prompts)).outputs
+        return torch.cat((ids, torch.tensor(outputs)), dim=1)
+
+
 @pytest.fixture
 def bench(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A quick bench on the tiny server; its reference is the server's own ordinary decoding."""
     monkeypatch.setattr(speed, "TOKENS", 12)
     monkeypatch.setattr(acceptance, "QUICK_ITERATIONS", 200)
 
-    def generate(prompt: list[int], count: int) -> list[int]:
-        return serve(server, requests_of([prompt], count - 1), make("autoregressive")).outputs[0]
-
     return Bench(
         load_server=lambda: server,
         load_prompts=lambda name, _: prompts(name),
-        load_reference=lambda _: generate,
+        load_transformers=lambda _: Reference(server),
         clones=Clones(Path()),
         quick=True,
     )
@@ -186,20 +206,49 @@ def test_batch_8_counts_iterations_with_all_eight_busy(bench: Bench) -> None:
 
 
 def test_transformers_is_compared_on_equal_counts(bench: Bench) -> None:
-    asked: list[int] = []
-    generate = bench.load_reference(bench.server)
-
-    def noted(prompt: list[int], count: int) -> list[int]:
-        asked.append(count)
-        return generate(prompt, count)
-
-    bench.load_reference = lambda _: noted
+    reference = Reference(bench.server)
+    bench.load_transformers = lambda _: reference
     made = speed.transformers(bench, "gsm8k humaneval")
     tokens = made.raw["new_tokens"]
-    assert asked[1:] == [1, tokens + 1] * 4
+    assert [count for _, count, _ in reference.asked[1:]] == [1, tokens + 1] * 4
     assert made.raw["same_text"] == "4 of 4"
     times = made.raw["decode_seconds"]
     assert made.value == pytest.approx(sum(times["transformers"]) / sum(times["draftgym"]))
+
+
+# -- the engine's figures --------------------------------------------------------------------------
+
+
+def test_assisted_takes_their_best_lookup(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "TOKENS", 12)
+    monkeypatch.setattr(peers, "TREES", ("chain(2)", "chain(3)", "eagle3(3,2,4)"))
+    reference = Reference(bench.server)
+    bench.load_transformers = lambda _: reference
+    made = peers.assisted(bench, "gsm8k humaneval")
+    looked = {how.get("prompt_lookup_num_tokens") for _, _, how in reference.asked}
+    assert looked == {*peers.LOOKUPS, None}
+    ours, theirs, _ = made.raw["tokens_per_s"].values()
+    assert made.value == pytest.approx(ours / theirs, rel=1e-6)
+
+
+def test_batched_gives_both_sides_the_same_requests(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "TOKENS", 24)
+    reference = Reference(bench.server)
+    bench.load_transformers = lambda _: reference
+    made = peers.batched(bench, "gsm8k humaneval")
+    assert {requests for requests, _, _ in reference.asked} == {peers.BATCH}
+    assert reference.asked[-1][1] == 1 and reference.asked[-2][1] == made.raw["new_tokens"] + 1
+    rates = made.raw["tokens_per_s"]
+    assert made.value == pytest.approx(rates["draftgym"] / rates["transformers"])
+
+
+def test_the_floor_reads_what_a_step_reads(bench: Bench) -> None:
+    made = floor.floor(bench, "gsm8k")
+    assert made.raw["weight_bytes"] == bench.server.decoder.weight_bytes()
+    assert made.value == pytest.approx(made.raw["step_ms"] / made.raw["floor_ms"])
+    assert len(floor.read_s(1 << 20, 3)) == 3
 
 
 # -- draft step and overhead -----------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks import spine
+from benchmarks import command, spine
 from benchmarks.bench import Bench
 from benchmarks.figures import Bar, Figure, MissingHardwareError, Result, judged, unmeasured
 from benchmarks.fresh_clone import Clones
@@ -87,7 +87,7 @@ def test_the_issues_bars_are_all_there() -> None:
 
 def test_only_takes_names_and_beginnings() -> None:
     def names(*only: str) -> list[str]:
-        return [figure.name for figure in spine.selected(spine.FIGURES, only)]
+        return [figure.name for figure in command.selected(spine.FIGURES, only)]
 
     assert names() == [figure.name for figure in spine.FIGURES]
     assert names("overhead", "make") == ["make_train", "make_test", "overhead"]
@@ -133,7 +133,7 @@ def run_main(
 ) -> int:
     """Exit code of the command with other figures and a tiny bench."""
     monkeypatch.setattr(spine, "FIGURES", of)
-    monkeypatch.setattr(spine, "new_bench", lambda config: bench)
+    monkeypatch.setattr(command, "new_bench", lambda config: bench)
     monkeypatch.setattr(sys, "argv", ["spine.py", *words])
     try:
         spine.main()
@@ -239,7 +239,7 @@ def test_a_terminal_gets_a_drawn_table(bench: Bench, tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     show = Show(console, Console(file=io.StringIO()))
     of = figures("good", "poor")
-    spine.run(of, of, bench, Results(tmp_path / "x.json"), show)
+    command.run(of, of, bench, Results(tmp_path / "x.json"), show)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "─" in text
     assert text.count("figure good") >= 2  # as it came, and in the table
