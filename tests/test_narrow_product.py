@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.layers import NARROW_ROWS, Linear
-from models.narrow_product import TASK_OUTPUTS, NarrowProduct
+from models.narrow_product import TASK_WORDS, NarrowProduct
 
 
 def weight_of(outputs: int, inputs: int, seed: int) -> torch.Tensor:
@@ -20,8 +20,8 @@ def weight_of(outputs: int, inputs: int, seed: int) -> torch.Tensor:
 
 @settings(max_examples=60)
 @given(
-    st.integers(1, 13),
-    st.integers(1, 3 * TASK_OUTPUTS + 1),
+    st.integers(1, 26),
+    st.integers(1, 6 * TASK_WORDS + 1),
     st.integers(1, 70),
     st.integers(0, 2**31 - 1),
 )
