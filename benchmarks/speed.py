@@ -21,11 +21,11 @@ from policies.registry import make
 SETS = ("gsm8k", "humaneval")  # maths and coding
 ORDINARY = "autoregressive"
 TREES = (
-    *("chain(2)", "chain(3)", "chain(4)", "eagle3(3,2,4)", "eagle3(3,4,8)"),
-    *("eagle3(4,4,8)", "eagle3(5,4,12)", "eagle3(6,8,32)"),
+    *("chain(2)", "chain(3)", "eagle3(3,2,3)", "eagle3(3,2,5)", "eagle3(4,3,5)"),
+    *("eagle3(4,4,8)", "eagle3(5,4,8)", "eagle3(6,8,32)"),
 )
 QUICK_TREES = ("chain(3)", "eagle3(3,2,4)", "eagle3(4,4,8)")
-BATCH_TREES = ("chain(2)", "chain(3)", "chain(4)", "eagle3(3,2,4)", "eagle3(3,4,8)")
+BATCH_TREES = ("chain(1)", "chain(2)", "chain(3)", "eagle3(2,2,2)", "eagle3(3,2,4)")
 QUICK_BATCH_TREES = ("chain(2)", "chain(3)")
 TOKENS = 64
 BATCH = 8
