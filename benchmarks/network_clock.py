@@ -40,7 +40,13 @@ class NetworkClock:
 def network_clock(server: LiveServer) -> Iterator[NetworkClock]:
     """Within: every pass of the server's target and head is timed."""
     clock = NetworkClock()
-    doors = [(getattr(server, owner), name) for owner, names in DOORS.items() for name in names]
+    doors = [
+        (network, name)
+        for owner, names in DOORS.items()
+        if (network := getattr(server, owner)) is not None  # prompt lookup has none
+        for name in names
+        if hasattr(network, name)
+    ]
     try:
         for network, name in doors:
             # on the instance, in front of the class's own method

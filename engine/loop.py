@@ -8,55 +8,48 @@ jumps over idle time; whatever the caller does between the two calls is never ch
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 
 from engine.backends.protocol import Backend, new_children, new_choices
 from engine.classes import ClassTable
-from engine.kernels.beam import grow, new_beam
-from engine.kernels.commit import commit_tokens, record_acceptance
-from engine.kernels.select import close_under_parents, keep_best, rank_candidates
-from engine.kernels.walk import accepted_within, walk
+from engine.committing import commit, read_tokens
+from engine.drafting import draft, make_room, select
+from engine.errors import UserError
+from engine.kernels.beam import new_beam
+from engine.kernels.walk import walk
 from engine.ledger import Ledger
-from engine.limits import clip_plan, mask_of
-from engine.protocol import (
-    NODE_TIERS,
-    Bools,
-    Candidates,
-    Controller,
-    Limits,
-    Outcome,
-    Plan,
-    View,
-)
-from engine.request import Request, RequestRecord
+from engine.limits import clip_plan
+from engine.orders import promises_of
+from engine.overload import Overload
+from engine.prefilling import admit_waiting, prefill, take_arrivals
+from engine.protocol import Controller, Outcome, Plan, View
+from engine.request import Request, RequestRecord, Status
 from engine.scheduler import Scheduler
+from engine.settings import DEFAULT_LIMITS, EngineSettings
 from engine.state import new_slots, new_trees
+from engine.stopping import Detokenize
 from engine.telemetry import Energy, PowerMeter
 from engine.viewing import build_view
 
-DEFAULT_LIMITS = Limits()
+__all__ = ["DEFAULT_LIMITS", "Engine", "EngineSettings"]
 
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """What the engine decides by itself."""
-
-    limits: Limits = DEFAULT_LIMITS
-    capacity_tokens: int = 1024
-    """Cache rows a slot: prompt, output and the candidate tree together."""
-    prefill_tokens: int = 64
-    """Prompt tokens processed before each decoding step, until a plan says otherwise."""
-    horizon_s: float = float("inf")
-    """The episode is cut when the clock passes this."""
-
-    @property
-    def context_tokens(self) -> int:
-        """Longest prompt and output together; behind them the tree needs rows of its own."""
-        return self.capacity_tokens - self.limits.max_nodes - 1
+COUNTERS = (
+    "iterations",
+    "request_iterations",
+    "emitted",
+    "drafted",
+    "verified",
+    "wasted",
+    "clipped",
+    "shrunk",
+    "let_through",
+    "prefilled",
+    "preempted",
+)
 
 
 class Engine:
@@ -69,44 +62,52 @@ class Engine:
         classes: ClassTable,
         settings: EngineSettings,
         unloaded_tpot_s: float,
+        detokenize: Detokenize | None = None,
     ) -> None:
+        """`detokenize` makes text of output tokens; needed where a request has stop strings."""
         self.backend, self.classes, self.settings = backend, classes, settings
         self.limits, self.unloaded_tpot_s = settings.limits, unloaded_tpot_s
-        for request in requests:
-            request.check(settings.context_tokens)
+        self.detokenize = detokenize
+        self._check(requests)
         self.slots = new_slots(1, self.limits, settings.capacity_tokens)
         self.trees = new_trees(1, self.limits)
         self.beam = new_beam(1, self.limits)
         self.children = new_children(1, self.limits)
         self.choices = new_choices(1, self.limits)
-        self.scheduler = Scheduler(requests, len(classes.classes))
+        self.scheduler = Scheduler(
+            requests,
+            len(classes.classes),
+            settings.order,
+            promises_of(classes, unloaded_tpot_s),
+        )
         self.ledger = Ledger(self.slots, classes, unloaded_tpot_s)
+        self.overload = Overload(settings.overload, self.ledger, classes, unloaded_tpot_s)
         self.power = PowerMeter()
         self.energy = Energy(0.0, self.power.model.idle_watts, self.power.is_measured)
         self.clock_s = 0.0
         self.iteration_s = 0.0
         self.prefill_tokens = settings.prefill_tokens
         self.max_running = self.limits.slots
-        self._start_s = self._prefill_s = self._admit_s = 0.0
-        self._observe_s = 0.0
-        self._prefilled = 0
-        self.counters = dict.fromkeys(
-            (
-                "iterations",
-                "request_iterations",
-                "emitted",
-                "drafted",
-                "verified",
-                "wasted",
-                "clipped",
-                "shrunk",
-                "let_through",
-                "prefilled",
-            ),
-            0,
-        )
+        self.prefill_s = 0.0  # of the iteration under way, as is `prefilled`, in tokens
+        self.prefilled = 0
+        self.start_s = self._admit_s = self._observe_s = 0.0
+        self.counters = dict.fromkeys(COUNTERS, 0)
         for slot in range(self.limits.slots):
             backend.release(slot)
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        """Raise UserError for what could never be served."""
+        for request in requests:
+            request.check(self.settings.context_tokens)
+            if request.stop_strings and self.detokenize is None:
+                raise UserError(
+                    f"request {request.id} has stop strings, but the engine cannot make text of "
+                    "tokens; give it `detokenize`, or use stop_ids"
+                )
+        self._ids = Counter(request.id for request in requests)
+        twice = [str(request_id) for request_id, count in self._ids.items() if count > 1]
+        if twice:
+            raise UserError(f"requests share the id {', '.join(twice)}; give each its own")
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -117,232 +118,175 @@ class Engine:
 
     def next_decision(self) -> View | None:
         """Admit and prefill until some request decodes; None when the trace is served or cut."""
-        self._start_s = self.clock_s - self._observe_s
-        self._prefill_s = self._admit_s = 0.0
-        self._prefilled = 0
+        self.start_s = self.clock_s - self._observe_s
+        self.prefill_s = self._admit_s = 0.0
+        self.prefilled = 0
         self.power.begin()
         while self.clock_s < self.settings.horizon_s:
-            begun = perf_counter()
-            self.scheduler.arrive(self.clock_s)
-            self._admit()
+            begun = self.read()
+            self.overload.update(self.clock_s)
+            take_arrivals(self)
+            admit_waiting(self)
             active, decoding = self.slots.active[0], self.slots.decoding[0]
-            self._admit_s += self._spend(begun)
+            self._admit_s += self.spend(begun)
             if not active.any():
                 if self.scheduler.next_arrival_s() == float("inf"):
                     return None
                 # Nothing to serve: the clock jumps, and no work carries over the gap.
                 at = min(self.scheduler.next_arrival_s(), self.settings.horizon_s)
-                self.clock_s = self._start_s = at
-                self._prefill_s = self._admit_s = self._observe_s = 0.0
-                self._prefilled = 0
+                self.clock_s = self.start_s = at
+                self.prefill_s = self._admit_s = self._observe_s = 0.0
+                self.prefilled = 0
                 continue
             if (active & ~decoding).any():
-                self._prefill()
+                prefill(self)
             if self.slots.decoding[0].any():
-                begun = perf_counter()
+                begun = self.read()
                 view = build_view(self)
-                self._admit_s += self._spend(begun)
+                self._admit_s += self.spend(begun)
                 self.power.pause()
                 return view
         return None
 
-    def _spend(self, begun: float) -> float:
-        """Advance the clock by the work done since `begun`; returns its length."""
-        spent = perf_counter() - begun
+    def read(self) -> float:
+        """The stopwatch by which work is measured; what it counts from means nothing."""
+        return perf_counter()
+
+    def spend(self, begun: float) -> float:
+        """Advance the clock by the work done since the reading `begun`; returns its length."""
+        spent = self.read() - begun
         self.clock_s += spent
         return spent
-
-    def _admit(self) -> None:
-        active = self.slots.active[0]
-        free = np.flatnonzero(~active).tolist()
-        for slot, request in self.scheduler.admit(free, int(active.sum()), self.max_running):
-            self.ledger.admit(slot, request, self.clock_s)
-
-    def _prefill(self) -> None:
-        """Process prompts in order of request until this iteration's token budget is spent."""
-        slots = self.slots
-        left = self.prefill_tokens - self._prefilled
-        if left <= 0:  # no request decodes yet: another round of the same budget
-            left = self.prefill_tokens
-            self._prefilled = 0
-        waiting = np.flatnonzero(slots.active[0] & ~slots.decoding[0])
-        for slot in waiting[np.argsort(slots.request[0][waiting])].tolist():
-            begun = perf_counter()
-            start, end = int(slots.prefilled[0, slot]), int(slots.prompt_tokens[0, slot])
-            end = min(end, start + left)
-            token = self.backend.prefill(slot, slots, end)
-            slots.prefilled[0, slot] = slots.context[0, slot] = end
-            self._prefill_s += self._spend(begun)
-            self._prefilled += end - start
-            self.counters["prefilled"] += end - start
-            left -= end - start
-            if end == slots.prompt_tokens[0, slot] and self.ledger.first_token(
-                slot, token, self.clock_s
-            ):
-                self.backend.release(slot)
-            if left <= 0:
-                break
 
     # -- the decision and what follows ---------------------------------------------------------
 
     def run_iteration(self, view: View, controller: Controller) -> Outcome:
-        """One iteration under `controller`: plan, draft, select, verify, commit, observe."""
+        """One iteration under `controller`: plan, draft, select, verify, commit, observe.
+
+        Requests cancelled since the view was made take no part; with none left nothing is run.
+        """
         self.power.resume()
         slots, trees = self.slots, self.trees
         decoding = slots.decoding.copy()
         slo_class = slots.slo_class[0].copy()
-        begun = perf_counter()
+        begun = self.read()
         plan, clipped = clip_plan(
             controller.plan(view), self.limits, decoding[0], view.remaining_tokens
         )
         # What the controller thought after the last iteration belongs to this decision.
-        controller_s = self._observe_s + self._spend(begun) + controller.decision_s
+        controller_s = self._observe_s + self.spend(begun) + controller.decision_s
         self.clock_s += controller.decision_s
 
-        begun = perf_counter()
-        trees.size[:] = 0
-        controller_in_draft_s = self._draft(view, plan, controller, decoding)
-        draft_s = self._spend(begun) - controller_in_draft_s
+        begun = self.read()
+        plan = self.overload.spare(plan, decoding[0], self.clock_s)
+        plan, reserved, shrunk = make_room(self, plan, controller, decoding)
+        room_s = self.spend(begun)
+
+        begun = self.read()
+        controller_in_draft_s = draft(self, view, plan, controller, decoding)
+        draft_s = self.spend(begun) - controller_in_draft_s
         controller_s += controller_in_draft_s
 
-        begun = perf_counter()
-        shrunk = self._select(view, plan, controller, decoding)
-        select_s = self._spend(begun)
+        begun = self.read()
+        shrunk += select(self, view, plan, controller, decoding, reserved)
+        select_s = self.spend(begun)
 
-        begun = perf_counter()
+        begun = self.read()
         margin = np.asarray(plan.margin, float)[None]
-        self.backend.verify(decoding, margin, slots, trees, self.choices)
-        verify_s = self._spend(begun)
+        if decoding.any():
+            self.backend.verify(decoding, margin, slots, trees, self.choices)
+        verify_s = self.spend(begun)
 
-        begun = perf_counter()
-        walk(decoding, *self.choices, margin, slots, trees)
+        begun = self.read()
+        failed = decoding & self.choices.failed
+        decoding &= ~failed
+        walk(decoding, self.choices, margin, slots, trees)
+        stopped = read_tokens(self, decoding)
         self.backend.commit(decoding, slots, trees)
         # Tokens leave the engine here, so this is the time they are judged by.
-        commit_s = self._spend(begun)
-        begun = perf_counter()
-        outcome = self._commit(decoding, slo_class)
+        commit_s = self.spend(begun)
+        begun = self.read()
+        outcome = commit(self, decoding, slo_class, stopped)
+        for slot in np.flatnonzero(failed[0]).tolist():
+            self.end(slot, Status.FAILED)
         self._take_over(plan)
-        commit_s += self._spend(begun)
+        commit_s += self.spend(begun)
 
-        self.iteration_s = self.clock_s - self._start_s
-        tokens = int(outcome.verified.sum()) + self._prefilled
+        self.iteration_s = self.clock_s - self.start_s
+        tokens = int(outcome.verified.sum()) + self.prefilled
         self.energy = self.power.end(self.iteration_s, tokens)
         outcome = outcome._replace(
-            prefill_s=self._prefill_s,
+            prefill_s=self.prefill_s,
             draft_s=draft_s,
             select_s=select_s,
             verify_s=verify_s,
             controller_s=controller_s,
-            other_s=self._admit_s + commit_s,
+            other_s=self._admit_s + room_s + commit_s,
             energy_joules=self.energy.joules,
             clipped=clipped,
             shrunk=shrunk,
         )
         self._count(outcome)
-        begun = perf_counter()
+        begun = self.read()
         controller.observe(outcome)
-        self._observe_s = self._spend(begun)
+        self._observe_s = self.spend(begun)
         return outcome
 
     def _take_over(self, plan: Plan) -> None:
         """What the plan says about the prompts and the batch of the next iteration."""
-        prefill, running = plan.prefill_tokens, plan.max_running
-        self.prefill_tokens = self.settings.prefill_tokens if prefill is None else max(1, prefill)
+        tokens, running = plan.prefill_tokens, plan.max_running
+        self.prefill_tokens = self.settings.prefill_tokens if tokens is None else max(1, tokens)
         self.max_running = self.limits.slots if running is None else running
-
-    def _draft(self, view: View, plan: Plan, controller: Controller, decoding: Bools) -> float:
-        """Grow candidate trees step by step; returns the time spent in `controller.extend`."""
-        drafting = decoding & (plan.depth[None] >= 1)
-        if not drafting.any():
-            return 0.0
-        width = plan.width[None]
-        asks = type(controller).extend is not Controller.extend
-        controller_s = 0.0
-        self.backend.draft_first(drafting, self.slots, self.children)
-        grow(1, drafting, width, *self.children, self.trees, self.beam)
-        for step in range(2, int(plan.depth.max()) + 1):
-            drafting &= plan.depth[None] >= step
-            if asks:
-                begun = perf_counter()
-                answer = controller.extend(view, plan, step - 1, self._candidates())
-                controller_s += perf_counter() - begun
-                if answer is not None:
-                    drafting &= mask_of("extend", answer, plan.depth.shape)[None]
-            self.beam.size[~drafting] = 0
-            if not drafting.any():
-                break
-            self.backend.draft_next(step - 1, self.slots, self.trees, self.beam, self.children)
-            grow(step, drafting, width, *self.children, self.trees, self.beam)
-        return controller_s
-
-    def _select(self, view: View, plan: Plan, controller: Controller, decoding: Bools) -> int:
-        """Mark the kept nodes; returns how many had to be dropped."""
-        rank_candidates(decoding, self.trees)
-        budget = np.array([plan.node_budget])
-        mask = controller.select(view, plan, self._candidates())
-        if mask is None:
-            return int(keep_best(decoding, plan.nodes[None], budget, self.trees)[0])
-        self.trees.kept[0] = mask_of("select", mask, self.trees.kept[0].shape)
-        return int(close_under_parents(decoding, self.limits.max_nodes, self.trees)[0])
-
-    def _candidates(self) -> Candidates:
-        trees = self.trees
-        return Candidates(
-            trees.size[0], trees.parent[0], trees.depth[0], trees.token[0], trees.probability[0]
-        )
-
-    def _commit(self, decoding: Bools, slo_class: np.ndarray) -> Outcome:
-        """Write tokens and ledger; the outcome without its times."""
-        slots, trees, limits = self.slots, self.trees, self.limits
-        shape = (1, limits.slots)
-        proposed = np.zeros((*shape, limits.max_depth), np.bool_)
-        accepted = np.zeros_like(proposed)
-        valid = np.zeros(shape, np.int64)
-        done = np.zeros(shape, np.bool_)
-        within = np.zeros((*shape, limits.max_depth + 1, len(NODE_TIERS)), np.int64)
-        record_acceptance(decoding, slots, trees, proposed, accepted)
-        accepted_within(decoding, np.array(NODE_TIERS), trees, within)
-        commit_tokens(decoding, np.array([self.clock_s]), slots, trees, valid, done)
-        verified = (trees.kept[0].sum(1) + 1) * decoding[0]
-        drafted = trees.size[0] * decoding[0]
-        for slot in np.flatnonzero(done[0]).tolist():
-            self.ledger.finish(slot, self.clock_s)
-            self.backend.release(slot)
-        return Outcome(
-            ran=decoding[0],
-            slo_class=slo_class,
-            accepted_length=trees.accepted_length[0].copy(),
-            drafted=drafted,
-            verified=verified,
-            wasted=(drafted - trees.path_length[0]) * decoding[0],
-            let_through=trees.let_through[0].copy(),
-            proposed=proposed[0],
-            accepted=accepted[0],
-            accepted_within=within[0],
-            finished=done[0],
-            valid_tokens=valid[0],
-            start_s=self._start_s,
-            prefill_s=0.0,
-            draft_s=0.0,
-            select_s=0.0,
-            verify_s=0.0,
-            controller_s=0.0,
-            other_s=0.0,
-            energy_joules=0.0,
-            memory_bytes=self.backend.memory_bytes(),
-            clipped=0,
-            shrunk=0,
-        )
 
     def _count(self, outcome: Outcome) -> None:
         counters = self.counters
+        ran, emitted = int(outcome.ran.sum()), int(outcome.accepted_length.sum())
         counters["iterations"] += 1
-        counters["request_iterations"] += int(outcome.ran.sum())
-        counters["emitted"] += int(outcome.accepted_length.sum())
+        counters["request_iterations"] += ran
+        counters["emitted"] += emitted
         for name in ("drafted", "verified", "wasted", "let_through"):
             counters[name] += int(getattr(outcome, name).sum())
         counters["clipped"] += outcome.clipped
         counters["shrunk"] += outcome.shrunk
+        if ran:
+            self.overload.observe(emitted / ran, self.iteration_s)
+
+    # -- how a request loses its slot ----------------------------------------------------------
+
+    def end(self, slot: int, status: Status) -> None:
+        """The slot's request has ended: its record is written, slot and memory are free."""
+        self.ledger.finish(slot, self.clock_s, status)
+        self.backend.release(slot)
+
+    def take_slot(self, slot: int, displaced: bool) -> None:
+        """The slot's request waits again; what it has emitted is read anew when it is back.
+
+        `displaced`: for want of memory, so that it goes before everybody who waits.
+        """
+        self.scheduler.put_back(self.ledger.park(slot, self.clock_s, displaced))
+        self.backend.release(slot)
+        self.counters["preempted"] += 1
+
+    def cancel(self, request_id: int) -> bool:
+        """Withdraw a request that is to come, waits or runs; False when it has ended already.
+
+        Between two calls of the engine, or by `Request.cancel_at_s`. Raises UserError for an id
+        that the engine was never given.
+        """
+        if request_id not in self._ids:
+            raise UserError(
+                f"request {request_id} is unknown to the engine; give the id of one of its "
+                f"{len(self._ids)} requests"
+            )
+        slot = self.ledger.slot_of(request_id)
+        if slot is not None:
+            self.end(slot, Status.CANCELLED)
+            return True
+        request = self.scheduler.withdraw(request_id)
+        if request is None:
+            return False
+        self.ledger.dismiss(request, Status.CANCELLED, max(self.clock_s, request.arrival_s))
+        return True
 
     # -- whole episodes and results ------------------------------------------------------------
 
@@ -366,4 +310,5 @@ class Engine:
         """Ended requests, and those queued or running now as unfinished."""
         # Who came during the last iteration waits too, though nobody has looked since.
         self.scheduler.arrive(min(self.clock_s, self.settings.horizon_s))
-        return self.ledger.close(self.scheduler.waiting, self.clock_s)
+        waiting = (entry.request for entry in self.scheduler.waiting)
+        return self.ledger.close(waiting, self.clock_s)

@@ -99,6 +99,7 @@ class Outcome(NamedTuple):
     verified: Ints  # [S] nodes verified, the root included
     wasted: Ints  # [S] drafted or verified and not accepted
     let_through: Ints  # [S] tokens accepted by the margin rule that the target did not choose
+    given_up: Floats  # [S] log-ratio by which those fell short of the target's choices, summed
     proposed: Bools  # [S, D] position offered to the target
     accepted: Bools  # [S, D] position accepted
     accepted_within: (
@@ -143,6 +144,9 @@ class Controller:
     # Seconds charged for a plan beside what `plan` itself takes: an environment sets it to what it
     # took to compute the features, which an exported controller does within its `plan`.
     decision_s = 0.0
+    # True: without a hardware profile the engine decodes ordinarily instead of asking it
+    # (engine/profile/fallback.py).
+    needs_profile = False
 
     def reset(self, limits: Limits) -> None:
         """A new episode begins: forget what was learned about running requests."""

@@ -5,11 +5,13 @@ Strings and token lists live here, beside the engine's arrays and never in them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from engine.errors import UserError
+from engine.sampling.params import GREEDY, SamplingParams
 from engine.state import MAX_STOPS
 
 
@@ -18,7 +20,9 @@ class Status(StrEnum):
 
     FINISHED = "finished"
     UNFINISHED = "unfinished"  # still queued or running when the episode was cut
-    REJECTED = "rejected"
+    REJECTED = "rejected"  # the engine was overloaded and said so at once
+    CANCELLED = "cancelled"  # its user withdrew it
+    FAILED = "failed"  # its numbers were no numbers (NaN logits); others went on
 
 
 @dataclass
@@ -32,6 +36,13 @@ class Request:
     arrival_s: float
     stop_ids: frozenset[int] = frozenset()
     output: list[int] = field(default_factory=list)
+    stop_strings: tuple[str, ...] = ()
+    """Texts that end the output; the token in which one is complete is the last."""
+    cancel_at_s: float | None = None
+    """When its user withdraws it; None for never."""
+    sampling: SamplingParams = GREEDY
+    logprobs: list[float] = field(default_factory=list)
+    """Of the output's tokens, when `sampling` asks for them."""
 
     def check(self, context: int) -> None:
         """Raise UserError when the request cannot be served in a context of `context` tokens."""
@@ -46,6 +57,12 @@ class Request:
                 f"request {self.id} has {len(self.stop_ids)} stop tokens; at most {MAX_STOPS} are "
                 "served"
             )
+        if "" in self.stop_strings:
+            raise UserError(
+                f"request {self.id}: a stop string is empty; expected at least one character"
+            )
+        if self.cancel_at_s is not None and math.isnan(self.cancel_at_s):
+            raise UserError(f"request {self.id}: cancel_at_s is nan; expected a time, or None")
         if len(self.prompt) + self.max_tokens > context:
             raise UserError(
                 f"request {self.id}: prompt of {len(self.prompt)} tokens and {self.max_tokens} new "
@@ -71,6 +88,10 @@ class RequestRecord(NamedTuple):
     valid_tokens: int  # token i emitted by first_token + i * objective
     iterations: int  # decoding iterations that it took part in
     verified_nodes: int
+    completion_objective_s: float = float("inf")  # inf without one
+    queue_age_objective_s: float = float("inf")  # inf without one
+    preempted: int = 0  # times that it had to give its slot up
+    degraded_to: int = -1  # class by whose objectives it was served in the end, -1 its own
 
     @property
     def ttft_s(self) -> float:
@@ -79,8 +100,25 @@ class RequestRecord(NamedTuple):
 
     @property
     def has_objective(self) -> bool:
-        """Whether anything was promised; without an objective it is left out of attainment."""
-        return min(self.tpot_objective_s, self.ttft_objective_s) < float("inf")
+        """Whether anything was promised; without an objective it is left out of attainment.
+
+        So is what its user withdrew: nobody knows whether its objectives would have been met.
+        """
+        if self.status is Status.CANCELLED:
+            return False
+        objectives = (
+            self.tpot_objective_s,
+            self.ttft_objective_s,
+            self.completion_objective_s,
+            self.queue_age_objective_s,
+        )
+        return min(objectives) < float("inf")
+
+    @property
+    def queue_age_s(self) -> float:
+        """Arrival to the first slot; to the end when it never got one."""
+        end_s = self.finish_s if math.isnan(self.admitted_s) else self.admitted_s
+        return end_s - self.arrival_s
 
     @property
     def tpot_met(self) -> bool:
@@ -95,6 +133,17 @@ class RequestRecord(NamedTuple):
         return self.status is Status.FINISHED and self.ttft_s <= self.ttft_objective_s
 
     @property
+    def completion_met(self) -> bool:
+        """Last token in time."""
+        spent_s = self.finish_s - self.arrival_s
+        return self.status is Status.FINISHED and spent_s <= self.completion_objective_s
+
+    @property
+    def queue_age_met(self) -> bool:
+        """A slot in time."""
+        return self.status is Status.FINISHED and self.queue_age_s <= self.queue_age_objective_s
+
+    @property
     def attained(self) -> bool:
         """All objectives met."""
-        return self.tpot_met and self.ttft_met
+        return self.tpot_met and self.ttft_met and self.completion_met and self.queue_age_met

@@ -14,13 +14,21 @@ import torch
 from engine.backends.live import LiveBackend
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.compute import choose_dtype
-from engine.errors import UserError
+from engine.drafters.build import (
+    DraftNetwork,
+    load_network,
+    make_drafter,
+    network_folder,
+    positions,
+)
+from engine.drafters.guarded import Guarded
+from engine.drafters.protocol import Drafter
 from engine.loop import Engine, EngineSettings
 from engine.protocol import Bools, Candidates, Controller, Limits, Plan, View, uniform_plan
 from engine.request import Request
+from engine.sampling.params import SamplingParams
 from models.decoder import Decoder
-from models.draft_head import DraftHead
-from models.registry import draft_head_for, resolve
+from models.registry import resolve
 from models.tokenizer import Tokenizer
 
 PROBE_CONTEXT = 64  # prompt length of the measuring requests
@@ -42,6 +50,14 @@ class LiveConfig:
     """Cache rows a slot; no more than the networks have positions for are made."""
     threads: int = 0
     """CPU threads, 0 for all cores."""
+    drafter: str = "eagle3"
+    """eagle3, model (a smaller decoder) or prompt-lookup (n-grams of the text, no weights)."""
+    draft_model: str | None = None
+    """For the drafter `model`: registry name, folder or hub id, with the target's vocabulary."""
+    page_size: int | None = None
+    """Tokens of a KV page, None for one page a request: attention then reads without gathering."""
+    kv_pool_tokens: int | None = None
+    """Tokens that the KV pool holds, None for all slots at capacity; fewer are memory pressure."""
 
 
 class _Ordinary(Controller):
@@ -54,20 +70,32 @@ class _Ordinary(Controller):
 
 
 class LiveServer:
-    """Target and drafter in memory, and what ordinary decoding costs here."""
+    """Target and drafter in memory, and what ordinary decoding costs here.
+
+    `head` is the drafter's network: a draft head, a smaller decoder, or None for prompt lookup.
+    A `drafter` takes the place of the one that would be made of it. `guard` stands around it, and
+    `guard.failures` counts the draft calls that raised.
+    """
 
     def __init__(
         self,
         decoder: Decoder,
-        head: DraftHead,
+        head: DraftNetwork | None,
         tokenizer: Tokenizer | None,
         limits: Limits,
         capacity_tokens: int,
         name: str,
+        drafter: Drafter | None = None,
+        page_size: int | None = None,
+        kv_pool_tokens: int | None = None,
     ) -> None:
         self.decoder, self.head, self.tokenizer, self.name = decoder, head, tokenizer, name
         self.settings = EngineSettings(limits, capacity_tokens)
-        self.backend = LiveBackend(decoder, head, limits, capacity_tokens)
+        self.drafter = drafter or make_drafter(head, decoder, limits, capacity_tokens)
+        self.guard = Guarded(self.drafter)
+        self.backend = LiveBackend(
+            decoder, head, limits, capacity_tokens, page_size, kv_pool_tokens, self.guard
+        )
         self.unloaded_tpot_s = 1.0  # replaced by the measurement that follows
         self.warm_up()
         self.unloaded_tpot_s, _ = self._measure(1)
@@ -75,23 +103,22 @@ class LiveServer:
 
     @classmethod
     def load(cls, config: LiveConfig) -> LiveServer:
-        """Load a model by name or path; raises UserError when it or its head cannot be had."""
+        """Load a model by name or path; raises UserError when it or its drafter cannot be had."""
         if config.threads:
             torch.set_num_threads(config.threads)
+        name = config.drafter
+        draft_folder = network_folder(name, config.model, config.draft_head, config.draft_model)
         folder = resolve(config.model)
-        head_folder = config.draft_head or draft_head_for(config.model)
-        if head_folder is None:
-            raise UserError(
-                f"no draft head is known for {config.model}; give one with --draft-head FOLDER "
-                "(train it with `python -m models.distill`)"
-            )
         dtype = choose_dtype(config.dtype)
         decoder = Decoder.from_folder(folder, dtype)
-        head = DraftHead.from_folder(Path(head_folder), decoder.embedding, dtype)
+        network = load_network(name, draft_folder, decoder, folder, dtype)
+        bounds = (config.capacity_tokens, decoder.config.context, positions(network))
+        capacity = min(bound for bound in bounds if bound is not None)
         limits = Limits(slots=config.slots)
-        positions = min(decoder.config.context, head.config.max_position_embeddings)
-        capacity = min(config.capacity_tokens, positions)
-        return cls(decoder, head, Tokenizer(folder), limits, capacity, config.model)
+        return cls(
+            decoder, network, Tokenizer(folder), limits, capacity, config.model,
+            page_size=config.page_size, kv_pool_tokens=config.kv_pool_tokens,
+        )  # fmt: skip
 
     def engine(
         self,
@@ -101,7 +128,12 @@ class LiveServer:
     ) -> Engine:
         """A fresh episode; only one may be under way at a time, they share the caches."""
         return Engine(
-            self.backend, requests, classes, settings or self.settings, self.unloaded_tpot_s
+            self.backend,
+            requests,
+            classes,
+            settings or self.settings,
+            self.unloaded_tpot_s,
+            None if self.tokenizer is None else self.tokenizer.decode,
         )
 
     def capacity_rps(self, mean_prompt_tokens: float, mean_output_tokens: float) -> float:
@@ -116,8 +148,9 @@ class LiveServer:
     def describe(self) -> str:
         """One line for people."""
         dtype = str(self.decoder.dtype).removeprefix("torch.")
+        target = f"target {self.name} ({dtype}, {torch.get_num_threads()} threads)"
         return (
-            f"target {self.name} ({dtype}, {torch.get_num_threads()} threads) · drafter eagle3 · "
+            f"{target} · drafter {self.drafter.name} · "
             f"unloaded {1e3 * self.unloaded_tpot_s:.0f} ms per token"
         )
 
@@ -132,8 +165,11 @@ class LiveServer:
             def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
                 return np.arange(candidates.parent.shape[1]) < candidates.size[:, None]
 
+        sampled = SamplingParams(1.0, top_k=20, top_p=0.9, min_p=0.01, repetition_penalty=1.1)
         for controller in (Deep(), Choosing()):
-            self.engine(self._probe_requests(2, 6)).serve(controller, max_iterations=4)
+            requests = self._probe_requests(2, 6)
+            requests[1].sampling = sampled  # beside a greedy one, so that both paths are met
+            self.engine(requests).serve(controller, max_iterations=4)
 
     def _probe_requests(self, count: int, tokens: int) -> list[Request]:
         generator = np.random.default_rng(0)

@@ -23,15 +23,18 @@ class SlotState(NamedTuple):
     request: Ints  # id of the request
     slo_class: Ints
     prompt_tokens: Ints
-    prefilled: Ints  # prompt tokens processed
+    to_prefill: Ints  # tokens to process before it decodes: the prompt, and what it had emitted
+    prefilled: Ints  # of these, processed
     context: Ints  # tokens whose keys and values are committed
     emitted: Ints  # tokens emitted, the first included
     max_tokens: Ints
     last_token: Ints  # the root of the next tree: emitted, not yet in the cache
     arrival_s: Floats
     admitted_s: Floats
+    entered_s: Floats  # last admission: later than the first where it had to give its slot up
     first_token_s: Floats
-    tpot_objective_s: Floats
+    tpot_objective_s: Floats  # what controllers steer by: a looser class's when degraded
+    promised_tpot_s: Floats  # its own class's, by which tokens are valid
     ttft_objective_s: Floats
     valid_tokens: Ints
     iterations: Ints
@@ -59,6 +62,7 @@ class TreeState(NamedTuple):
     new_tokens: Ints  # [R, S, D + 1] tokens to emit, bonus included
     accepted_length: Ints  # [R, S]
     let_through: Ints  # [R, S]
+    given_up: Floats  # [R, S] log-ratio that the tokens let through fell short by, summed
 
 
 def new_slots(replicas: int, limits: Limits, capacity: int) -> SlotState:
@@ -102,4 +106,5 @@ def new_trees(replicas: int, limits: Limits) -> TreeState:
         new_tokens=np.zeros((*slots, limits.max_depth + 1), np.int64),
         accepted_length=np.zeros(slots, np.int64),
         let_through=np.zeros(slots, np.int64),
+        given_up=np.zeros(slots),
     )

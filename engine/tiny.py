@@ -1,7 +1,7 @@
-"""A server around a tiny random decoder and head: every code path in milliseconds, no files.
+"""A server around a tiny random decoder and drafter: every code path in milliseconds, no files.
 
-For tests and for trying a controller: its text is noise, its acceptance is whatever a random head
-gives, but the engine, the clock and the kernels are the real ones.
+For tests and for trying a controller: its text is noise, its acceptance is whatever a random
+drafter gives, but the engine, the clock and the kernels are the real ones.
 """
 
 from __future__ import annotations
@@ -10,19 +10,29 @@ import torch
 from torch import Tensor
 
 from engine.compute import DTYPES
+from engine.drafters.build import DRAFTERS, DraftNetwork
+from engine.errors import UserError
 from engine.protocol import Limits
 from engine.serving import LiveServer
 from models.decoder import Decoder, DecoderConfig
 from models.draft_head import DraftHead, DraftHeadConfig
 
+LAYERS = 8  # the fewest whose three feature layers differ comfortably
+DRAFT_LAYERS = 5  # of the tiny draft model: with these it agrees now and then
 
-def tiny_decoder(seed: int = 0, vocab: int = 64, dtype: str = "float64") -> Decoder:
-    """Eight layers of width 32 with random weights, scaled so that tokens compete."""
+
+def tiny_decoder(
+    seed: int = 0, vocab: int = 64, dtype: str = "float64", layers: int = LAYERS
+) -> Decoder:
+    """Layers of width 32 with random weights, scaled so that tokens compete.
+
+    With fewer layers it is the bottom of the larger one of the same seed: a draft model for it.
+    """
     config = DecoderConfig(
         vocab_size=vocab,
         hidden_size=32,
         intermediate_size=64,
-        layers=8,  # the fewest whose three feature layers differ comfortably
+        layers=layers,
         heads=4,
         kv_heads=2,
         head_dim=8,
@@ -96,8 +106,18 @@ def tiny_server(
     dtype: str = "float64",
     limits: Limits | None = None,
     capacity_tokens: int = 256,
+    drafter: str = "eagle3",
 ) -> LiveServer:
-    """A `LiveServer` on the tiny networks; its tokenizer is None, prompts are lists of ids."""
+    """A `LiveServer` on the tiny networks; its tokenizer is None, prompts are lists of ids.
+
+    Raises UserError for an unknown drafter.
+    """
     decoder = tiny_decoder(seed, vocab, dtype)
-    head = tiny_head(decoder, seed)
-    return LiveServer(decoder, head, None, limits or Limits(), capacity_tokens, "tiny")
+    network: DraftNetwork | None = None
+    if drafter == "eagle3":
+        network = tiny_head(decoder, seed)
+    elif drafter == "model":
+        network = tiny_decoder(seed, vocab, dtype, DRAFT_LAYERS)
+    elif drafter not in DRAFTERS:
+        raise UserError(f"no drafter is called {drafter!r}; known are {', '.join(DRAFTERS)}")
+    return LiveServer(decoder, network, None, limits or Limits(), capacity_tokens, "tiny")

@@ -21,7 +21,8 @@ def build_view(engine: Engine) -> View:
     decode_time_s = np.zeros((1, limits.slots))
     slack_tokens(np.array([engine.clock_s]), s, slack, decode_time_s)
     queued, oldest_s = engine.scheduler.queue_view(engine.clock_s)
-    total = limits.slots * engine.settings.capacity_tokens
+    pool = engine.backend.pool
+    total = pool.pages * pool.page_size
     return View(
         active=decoding.copy(),
         slo_class=s.slo_class[0].copy(),

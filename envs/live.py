@@ -33,6 +33,8 @@ def make_live(
     server: LiveServer | Callable[[], LiveServer] | None = None,
     model: str = "smollm2-135m-instruct",
     draft_head: str | Path | None = None,
+    drafter: str = "eagle3",
+    draft_model: str | None = None,
     dtype: str = "auto",
     slots: int = 16,
     threads: int = 0,
@@ -51,8 +53,9 @@ def make_live(
     """The environment that `gymnasium.make("DraftGym/ServeLive-v0", …)` returns.
 
     `server` (or a function that returns one, which Gymnasium never copies) is used as it is;
-    otherwise `model`, `draft_head` (None: the model's own), `dtype`, `slots` and `threads` say what
-    to load, at the first reset.
+    otherwise `model`, `draft_head` (None: the model's own), `drafter` (eagle3, model or
+    prompt-lookup), `draft_model`, `dtype`, `slots` and `threads` say what to load, at the first
+    reset.
     `workload` is a preset, a TOML file or a config, `load` replaces its load (refused where regimes
     or shifts set it); `requests` draws a trace from a generator in their place. Without `actions`
     the default table is taken, with lossless margins unless `lossless` is False: the reward knows
@@ -73,7 +76,12 @@ def make_live(
             from engine.serving import LiveConfig, LiveServer
 
             head = None if draft_head is None else Path(draft_head)
-            return LiveServer.load(LiveConfig(model, head, dtype, slots, threads=threads))
+            return LiveServer.load(
+                LiveConfig(
+                    model, head, dtype, slots,
+                    threads=threads, drafter=drafter, draft_model=draft_model,
+                )
+            )  # fmt: skip
         return server() if callable(server) else server
 
     if requests is None:

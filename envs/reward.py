@@ -47,8 +47,8 @@ class Tally:
 
     @property
     def missed(self) -> int:
-        """Requests that ended without meeting all objectives."""
-        return sum(not record.attained for record in self.ended)
+        """Requests that ended without meeting all objectives; those withdrawn are left out."""
+        return sum(record.has_objective and not record.attained for record in self.ended)
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
             "emitted_tokens": tally.emitted_tokens,
             "valid_tokens": tally.valid_tokens,
             "finished": len(tally.ended),
-            "attained": len(tally.ended) - tally.missed,
+            "attained": sum(record.attained for record in tally.ended),
             "missed": tally.missed,
             "cost": float(tally.missed),
             "energy_joules": float(tally.energy_joules),

@@ -62,14 +62,19 @@ class EpisodeMetrics:
 def tpot_attainment(records: Iterable[RequestRecord]) -> float:
     """Share of requests with a TPOT objective whose mean TPOT kept to it (AdaServe's share).
 
-    An unfinished or rejected request is a miss; a one-token answer counts as met.
+    An unfinished or rejected request is a miss; a one-token answer counts as met. One that its
+    user cancelled is left out.
     """
-    return _share([r.tpot_met for r in records if math.isfinite(r.tpot_objective_s)])
+    return _share(
+        [r.tpot_met for r in records if r.has_objective and math.isfinite(r.tpot_objective_s)]
+    )
 
 
 def ttft_attainment(records: Iterable[RequestRecord]) -> float:
     """Share of requests with a TTFT objective whose first token came in time."""
-    return _share([r.ttft_met for r in records if math.isfinite(r.ttft_objective_s)])
+    return _share(
+        [r.ttft_met for r in records if r.has_objective and math.isfinite(r.ttft_objective_s)]
+    )
 
 
 def attainment(records: Iterable[RequestRecord]) -> float:

@@ -6,20 +6,23 @@ down hits all alike. What a run was worth is `eval.metrics`; what may be conclud
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.protocol import Controller, Floats, Outcome
-from engine.request import Request
+from engine.observability.observing import Observer, serve_observed
+from engine.observability.outputs import Observers
+from engine.protocol import Controller, Floats, Outcome, View
+from engine.request import Request, RequestRecord, Status
 from eval.metrics import EpisodeMetrics, summarise
 
 if TYPE_CHECKING:
     from engine.loop import Engine
 
 MakeEngine = Callable[[list[Request]], "Engine"]
+Watch = Callable[[str, int], "Observers"]
 Announce = Callable[[str, int, int], None]
 
 
@@ -68,12 +71,14 @@ def run(
     make_engine: MakeEngine,
     max_iterations: int | None = None,
     announce: Announce | None = None,
+    watch: Watch | None = None,
 ) -> Comparison:
     """Serve each episode once with each controller.
 
     `make_engine` builds a fresh engine whose horizon ends an episode: what remains is a miss for
     all alike. `max_iterations` is a guard against a controller that makes no progress.
-    `announce` is told (controller, runs done, runs in all) before each run.
+    `announce` is told (controller, runs done, runs in all) before each run. `watch` makes the
+    observers of a run (controller, seed); they look on between iterations and cost no engine time.
     """
     names = list(controllers)
     done: dict[str, list[Run]] = {name: [] for name in names}
@@ -84,8 +89,35 @@ def run(
             if announce is not None:
                 announce(name, sum(map(len, done.values())), total)
             engine = make_engine(episode.requests())
-            done[name].append(serve(name, controllers[name], episode.seed, engine, max_iterations))
+            with Observers([]) if watch is None else watch(name, episode.seed) as observers:
+                done[name].append(
+                    serve(name, controllers[name], episode.seed, engine, max_iterations, observers)
+                )
     return Comparison(tuple(e.seed for e in episodes), {n: tuple(r) for n, r in done.items()})
+
+
+class Tally:
+    """An observer that adds up what a run's line in the table needs."""
+
+    def __init__(self) -> None:
+        self.iterations = self.emitted = self.took_part = 0
+        self.controller_s = self.joules = 0.0
+        self.power_is_measured = False
+
+    def on_iteration(self, engine: Engine, view: View, outcome: Outcome) -> None:
+        """Add an iteration."""
+        self.iterations += 1
+        self.emitted += int(outcome.accepted_length[outcome.ran].sum())
+        self.took_part += int(outcome.ran.sum())
+        self.controller_s += outcome.controller_s
+        self.joules += outcome.energy_joules
+        self.power_is_measured = view.power_is_measured
+
+    def on_record(self, record: RequestRecord) -> None:
+        """Records are summed up by `eval.metrics`."""
+
+    def close(self) -> None:
+        """Nothing is written."""
 
 
 def serve(
@@ -94,31 +126,23 @@ def serve(
     seed: int,
     engine: Engine,
     max_iterations: int | None = None,
+    observers: Iterable[Observer] = (),
 ) -> Run:
     """Drain one engine with one controller and sum up."""
-    controller.reset(engine.limits)
-    outcomes: list[Outcome] = []
-    power_is_measured = False
-    capped = False
-    while (view := engine.next_decision()) is not None:
-        if max_iterations is not None and len(outcomes) >= max_iterations:
-            capped = True
-            break
-        power_is_measured = view.power_is_measured
-        outcomes.append(engine.run_iteration(view, controller))
-    metrics = summarise(engine.close_records(), engine.classes)
-    emitted = sum(int(o.accepted_length[o.ran].sum()) for o in outcomes)
-    took_part = sum(int(o.ran.sum()) for o in outcomes)
-    energy = sum(o.energy_joules for o in outcomes)
+    tally = Tally()
+    records = serve_observed(engine, controller, (tally, *observers), max_iterations)
+    metrics = summarise(records, engine.classes)
+    left = any(record.status is Status.UNFINISHED for record in records)
+    nothing = float("nan")
     return Run(
         controller=name,
         seed=seed,
         metrics=metrics,
-        iterations=len(outcomes),
-        tokens_per_iteration=emitted / took_part if took_part else float("nan"),
-        decision_s=float(np.mean([o.controller_s for o in outcomes])) if outcomes else 0.0,
-        joules_per_token=energy / metrics.output_tokens if metrics.output_tokens else float("nan"),
-        power_is_measured=power_is_measured,
+        iterations=tally.iterations,
+        tokens_per_iteration=tally.emitted / tally.took_part if tally.took_part else nothing,
+        decision_s=tally.controller_s / tally.iterations if tally.iterations else 0.0,
+        joules_per_token=tally.joules / metrics.output_tokens if metrics.output_tokens else nothing,
+        power_is_measured=tally.power_is_measured,
         clock_s=engine.clock_s,
-        capped=capped,
+        capped=left and max_iterations is not None and tally.iterations >= max_iterations,
     )

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.kv_cache import KVCache, TokenBatch
+from models.kv_cache import KVCache, Place, TokenBatch
 from models.ragged_attention import RaggedAttention
 
 
@@ -38,7 +38,10 @@ def plan_attention(batch: TokenBatch, groups: int, dtype: torch.dtype) -> Attent
 
 
 class AttentionPlan:
-    """What is the same in every layer of one pass: the additive mask and the padding."""
+    """What is the same in every layer of one pass: the additive mask, the padding, the pages.
+
+    A plan serves one pass over one cache.
+    """
 
     def __init__(self, batch: TokenBatch, groups: int, dtype: torch.dtype) -> None:
         n_slots, width, length = batch.mask.shape
@@ -50,13 +53,15 @@ class AttentionPlan:
         self.shape = (n_slots, width)
         self.length = length
         self.dense = n_slots * width == batch.tokens.numel()
+        self.place: Place | None = None  # found in the first layer, the same in all
 
     def attend(self, layer: int, query: Tensor, cache: KVCache, first: int, end: int) -> Tensor:
         """query [T, heads, head_dim] to mixed values [T, heads * head_dim]."""
         total, heads, head_dim = query.shape
         n_slots, width = self.shape
-        keys = cache.keys[layer, first:end, :, : self.length]
-        values = cache.values[layer, first:end, :, : self.length]
+        if self.place is None:
+            self.place = cache.locate(first, end, self.length)
+        keys, values = cache.read(layer, self.place, self.length)
         kv_heads = keys.shape[1]
         groups = heads // kv_heads
         if self.dense:

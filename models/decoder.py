@@ -1,4 +1,4 @@
-"""The target network: a decoder of the Llama family that reads and writes slots of a KV cache.
+"""The target network: a Llama, Qwen2.5 or Qwen3 decoder that reads and writes slots of a KV cache.
 
 It knows tokens, positions and masks. It does not know requests, objectives or trees: a tree is
 just a mask in which a token sees its ancestors.
@@ -6,110 +6,53 @@ just a mask in which a token sees its ancestors.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from models.attention import plan_attention
-from models.errors import UserError
+from models.checkpoint import check_tensors, read_tensors
+from models.decoder_config import DecoderConfig
 from models.kv_cache import KVCache, TokenBatch
 from models.layers import Linear, rms_norm, rotary_tables, rotate_and_store, swiglu
-
-REQUIRED = (
-    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "rms_norm_eps", "max_position_embeddings",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class DecoderConfig:
-    """Shape of a decoder, read from a Hugging Face `config.json`."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    norm_eps: float
-    rope_base: float
-    context: int
-    tied: bool
-
-    @classmethod
-    def from_folder(cls, folder: Path) -> DecoderConfig:
-        """Read `config.json`; raises UserError for another family or a missing key."""
-        raw = json.loads((folder / "config.json").read_text())
-        if raw.get("model_type") != "llama":
-            raise UserError(
-                f"{folder}: model_type is {raw.get('model_type')!r}, expected 'llama'; "
-                "other families are not served yet"
-            )
-        if missing := [name for name in REQUIRED if name not in raw]:
-            raise UserError(
-                f"{folder}/config.json lacks {', '.join(missing)}; give a complete model folder"
-            )
-        rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-        for name, value, served in (
-            ("rope_type", rope.get("rope_type") or rope.get("type") or "default", "default"),
-            ("hidden_act", raw.get("hidden_act", "silu"), "silu"),
-            ("attention_bias", raw.get("attention_bias", False), False),
-            ("mlp_bias", raw.get("mlp_bias", False), False),
-        ):
-            if value != served:
-                raise UserError(f"{folder}: {name} is {value!r}, only {served!r} is served yet")
-        return cls(
-            vocab_size=raw["vocab_size"],
-            hidden_size=raw["hidden_size"],
-            intermediate_size=raw["intermediate_size"],
-            layers=raw["num_hidden_layers"],
-            heads=raw["num_attention_heads"],
-            kv_heads=raw.get("num_key_value_heads", raw["num_attention_heads"]),
-            head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
-            norm_eps=raw["rms_norm_eps"],
-            rope_base=float(raw.get("rope_theta") or rope.get("rope_theta") or 10_000.0),
-            context=raw["max_position_embeddings"],
-            tied=bool(raw.get("tie_word_embeddings", False)),
-        )
-
-    @property
-    def feature_layers(self) -> tuple[int, int, int]:
-        """Layers whose inputs feed an EAGLE-3 head: 2, n//2, n-3 (EAGLE's convention)."""
-        return 2, self.layers // 2, self.layers - 3
-
-
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder's safetensors files; raises UserError for a damaged one."""
-    tensors: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        try:
-            tensors.update(load_file(file))
-        except SafetensorError as error:
-            raise UserError(f"{file} is damaged or cut short ({error}); fetch it again") from error
-    return tensors
 
 
 class DecoderLayer:
     """Weights of one layer, query/key/value and gate/up fused into one product each."""
 
-    def __init__(self, weights: dict[str, Tensor], prefix: str) -> None:
-        def get(name: str) -> Tensor:
-            return weights[f"{prefix}.{name}.weight"]
+    def __init__(self, config: DecoderConfig, weights: dict[str, Tensor], prefix: str) -> None:
+        def get(name: str, kind: str = "weight") -> Tensor:
+            return weights[f"{prefix}.{name}.{kind}"]
 
-        attention = [get(f"self_attn.{name}_proj") for name in ("q", "k", "v")]
-        self.query_key_value = Linear(torch.cat(attention))
+        attention = [f"self_attn.{name}_proj" for name in ("q", "k", "v")]
+        self.query_key_value = Linear(torch.cat([get(name) for name in attention]))
+        self.bias: Tensor | None = None  # of query, key and value: Qwen2.5
+        if config.qkv_bias:
+            self.bias = torch.cat([get(name, "bias") for name in attention])
+        self.head_norms: list[tuple[slice, Tensor]] = []  # columns and their norm: Qwen3
+        if config.head_norms:
+            queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+            self.head_norms = [
+                (slice(0, queries), get("self_attn.q_norm")),
+                (slice(queries, queries + keys), get("self_attn.k_norm")),
+            ]
         self.output = Linear(get("self_attn.o_proj"))
         self.gate_up = Linear(torch.cat([get("mlp.gate_proj"), get("mlp.up_proj")]))
         self.down = Linear(get("mlp.down_proj"))
         self.input_norm = get("input_layernorm")
         self.post_norm = get("post_attention_layernorm")
+
+    def project(self, x: Tensor, eps: float) -> Tensor:
+        """Query, key and value [T, (heads + 2 kv_heads) * head_dim] of normed inputs x [T, h]."""
+        mixed = self.query_key_value(x)
+        if self.bias is not None:
+            mixed += self.bias
+        for columns, weight in self.head_norms:
+            by_head = mixed[:, columns].reshape(-1, weight.numel())
+            mixed[:, columns] = rms_norm(by_head, weight, eps).view(len(x), -1)
+        return mixed
 
 
 class Decoder:
@@ -121,20 +64,22 @@ class Decoder:
         self.config, self.dtype = config, dtype
         weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
         self.embedding = weights["model.embed_tokens.weight"]
-        self.layers = [DecoderLayer(weights, f"model.layers.{i}") for i in range(config.layers)]
+        self.layers = [
+            DecoderLayer(config, weights, f"model.layers.{i}") for i in range(config.layers)
+        ]
         self.norm = weights["model.norm.weight"]
         self._head_weight = self.embedding if config.tied else weights["lm_head.weight"]
         self.head = Linear(self._head_weight)
-        self.cos, self.sin = rotary_tables(config.head_dim, config.context, config.rope_base, dtype)
+        self.cos, self.sin = rotary_tables(
+            config.head_dim, config.context, config.rope_base, dtype, config.rope_scaling
+        )
 
     @classmethod
     def from_folder(cls, folder: Path, dtype: torch.dtype) -> Decoder:
-        """Load a Hugging Face folder; raises UserError when it is damaged or incomplete."""
+        """Load a Hugging Face folder; raises UserError that lists all in which it does not fit."""
         config, weights = DecoderConfig.from_folder(folder), read_tensors(folder)
-        try:
-            return cls(config, weights, dtype)
-        except KeyError as error:
-            raise UserError(f"{folder}: the weights lack {error}; give all of them") from error
+        check_tensors(folder, weights, config.tensor_shapes(), config.tied_shapes())
+        return cls(config, weights, dtype)
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """An empty cache for `slots` requests of at most `capacity` tokens, tree included."""
@@ -152,17 +97,18 @@ class Decoder:
         plan = plan_attention(batch, c.heads // c.kv_heads, self.dtype)
         tables = self.cos, self.sin
         hidden = self.embedding[batch.tokens]
-        captured = []
+        captured: dict[int, Tensor] = {}
         for index, layer in enumerate(self.layers):
             if index in capture:
-                captured.append(hidden)
+                captured[index] = hidden
             x = rms_norm(hidden, layer.input_norm, c.norm_eps)
-            query = rotate_and_store(layer.query_key_value(x), c.heads, tables, batch, cache, index)
-            mixed = plan.attend(index, query, cache, batch.first_slot, batch.end_slot)
-            hidden = hidden + layer.output(mixed)
+            mixed = layer.project(x, c.norm_eps)
+            query = rotate_and_store(mixed, c.heads, tables, batch, cache, index)
+            attended = plan.attend(index, query, cache, batch.first_slot, batch.end_slot)
+            hidden = hidden + layer.output(attended)
             x = rms_norm(hidden, layer.post_norm, c.norm_eps)
             hidden = hidden + swiglu(x, layer.gate_up, layer.down)
-        features = torch.cat(captured, dim=-1) if captured else None
+        features = torch.cat([captured[i] for i in capture], dim=-1) if capture else None
         return rms_norm(hidden, self.norm, c.norm_eps), features
 
     def logits(self, hidden: Tensor) -> Tensor:

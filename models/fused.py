@@ -87,24 +87,26 @@ def rotate_and_store(
     cos: Floats,  # [context, head_dim], half-split
     sin: Floats,
     query: Floats,  # [T, heads, head_dim], written
-    keys: Floats,  # [slots, kv_heads, capacity, head_dim], written
+    keys: Floats,  # [pages, kv_heads, page_size, head_dim], written
     values: Floats,
+    tables: Ints,  # [slots, pages_per_slot] pages of each slot
 ) -> None:
     """Rotary positions for queries and keys; keys and values go to their cache rows."""
     total, heads, head_dim = query.shape
-    kv_heads = keys.shape[1]
+    kv_heads, page_size = keys.shape[1:3]
     half = head_dim // 2
     for t in range(total):
-        p, slot, row = positions[t], slots[t], rows[t]
+        p, row = positions[t], rows[t] % page_size
+        page = tables[slots[t], rows[t] // page_size]
         cos_0, cos_1, sin_0, sin_1 = cos[p, :half], cos[p, half:], sin[p, :half], sin[p, half:]
         for h in range(heads + kv_heads):
             part = mixed[t, h * head_dim : (h + 1) * head_dim]
             a, b = part[:half], part[half:]
-            out = query[t, h] if h < heads else keys[slot, h - heads, row]
+            out = query[t, h] if h < heads else keys[page, h - heads, row]
             out_a, out_b = out[:half], out[half:]
             for i in range(half):
                 out_a[i] = a[i] * cos_0[i] - b[i] * sin_0[i]
                 out_b[i] = b[i] * cos_1[i] + a[i] * sin_1[i]
         for h in range(kv_heads):
             first = (heads + kv_heads + h) * head_dim
-            values[slot, h, row] = mixed[t, first : first + head_dim]
+            values[page, h, row] = mixed[t, first : first + head_dim]

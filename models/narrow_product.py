@@ -176,7 +176,8 @@ class NarrowProduct:
         if len(bits) % 2:
             bits = np.concatenate((bits, np.zeros_like(bits[:1])))
         # Little endian or not: the even row is arithmetically the lower half.
-        self._words = bits[0::2].astype(np.uint32) | bits[1::2].astype(np.uint32) << 16
+        lower, upper = bits[0::2].astype(np.uint32), bits[1::2].astype(np.uint32)
+        self._words: NDArray[np.uint32] = lower | np.left_shift(upper, 16, dtype=np.uint32)
         self.n_bytes = self._words.nbytes
         numba.set_num_threads(min(torch.get_num_threads(), _most_threads()))
 

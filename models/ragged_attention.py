@@ -3,6 +3,9 @@
 Every slot's queries see that slot's own rows and no more; padding all of them to the longest
 would multiply the memory that is read, which is what attending costs. `AttentionPlan` does the
 same with padding, in torch, for other number formats and for long prompts.
+
+Keys and values are read page by page, and the same sums are made in the same order whatever the
+pages' size: text does not depend on it.
 """
 
 from __future__ import annotations
@@ -22,56 +25,70 @@ BLOCK = 4  # queries that share the reading of a key row
 
 
 @njit(cache=True, fastmath=True, error_model="numpy")
-def _score(q: Any, keys: Any, scores: Any) -> None:
-    """Products of four queries [4][head_dim] with key rows [length, head_dim]."""
+def _score(q: Any, keys: Any, page: int, head: int, first: int, scores: Any) -> None:
+    """Products of four queries [4][head_dim] with a page's keys; its first row is row `first`.
+
+    They are written to scores [4, length]; the last page's rows behind `length` are left alone.
+    """
     q0, q1, q2, q3 = q
-    scale = np.float32(1.0 / np.sqrt(keys.shape[1]))
-    for row in range(keys.shape[0]):
+    head_dim = keys.shape[3]
+    scale = np.float32(1.0 / np.sqrt(head_dim))
+    for row in range(min(keys.shape[2], scores.shape[1] - first)):
         a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-        for k in range(keys.shape[1]):
-            key = keys[row, k]
+        for k in range(head_dim):
+            key = keys[page, head, row, k]
             a += q0[k] * key
             b += q1[k] * key
             c += q2[k] * key
             d += q3[k] * key
-        scores[0, row], scores[1, row] = a * scale, b * scale
-        scores[2, row], scores[3, row] = c * scale, d * scale
+        at = first + row
+        scores[0, at], scores[1, at] = a * scale, b * scale
+        scores[2, at], scores[3, at] = c * scale, d * scale
 
 
 @njit(cache=True, fastmath=True, error_model="numpy")
-def _mix(scores: Any, values: Any, out: Any) -> None:
-    """Softmax of scores [length] in place, and its mean of value rows [length, head_dim]."""
-    length, head_dim = values.shape
+def _exponentiate(scores: Any) -> Any:
+    """e to the scores [length] less the largest, in place; returns their sum."""
     largest, total = MASKED, np.float32(0)
-    for row in range(length):
+    for row in range(len(scores)):
         largest = max(largest, scores[row])
-    for row in range(length):
+    for row in range(len(scores)):
         scores[row] = exp(scores[row] - largest)
         total += scores[row]
-    out[:] = 0
-    whole = length - length % 4
+    return total
+
+
+# Sums stay in the order of the rows, so that the same numbers come out whatever the page size.
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def _add(weights: Any, values: Any, page: int, head: int, first: int, out: Any) -> None:
+    """Add a page's values to out [head_dim], weighed by weights [length] from row `first` on."""
+    rows, head_dim = min(values.shape[2], len(weights) - first), values.shape[3]
+    whole = rows - rows % 4
     for row in range(0, whole, 4):  # four at once, or storing the sum would be half the work
-        p0, p1, p2, p3 = scores[row], scores[row + 1], scores[row + 2], scores[row + 3]
-        v0, v1, v2, v3 = values[row], values[row + 1], values[row + 2], values[row + 3]
+        at = first + row
+        p0, p1, p2, p3 = weights[at], weights[at + 1], weights[at + 2], weights[at + 3]
+        v0, v1 = values[page, head, row], values[page, head, row + 1]
+        v2, v3 = values[page, head, row + 2], values[page, head, row + 3]
         for k in range(head_dim):
-            out[k] += p0 * v0[k] + p1 * v1[k] + p2 * v2[k] + p3 * v3[k]
-    for row in range(whole, length):
+            out[k] = (((out[k] + p0 * v0[k]) + p1 * v1[k]) + p2 * v2[k]) + p3 * v3[k]
+    for row in range(whole, rows):
+        weight, value = weights[first + row], values[page, head, row]
         for k in range(head_dim):
-            out[k] += scores[row] * values[row, k]
-    for k in range(head_dim):
-        out[k] /= total
+            out[k] += weight * value[k]
 
 
 @njit(cache=True, fastmath=True, error_model="numpy", parallel=True)
 def _attend(
     query: Any,  # [T, kv_heads, groups, head_dim]
-    keys: Any,  # [slots, kv_heads, capacity, head_dim]
+    keys: Any,  # [pages, kv_heads, page_size, head_dim]
     values: Any,
+    tables: Any,  # [slots, pages_per_slot] pages of each slot
     mask: Any,  # [slots, Q, L] bool, or empty: a token sees all rows of its slot up to `length`
     tasks: Any,  # [N, 5]: first token, tokens, slot, length, block of queries
     mixed: Any,  # [T, kv_heads, groups, head_dim], written
 ) -> None:
-    heads, groups = keys.shape[1], query.shape[2]
+    heads, page_size = keys.shape[1:3]
+    groups = query.shape[2]
     for index in prange(len(tasks) * heads):
         begin, tokens, slot, length, block = tasks[index // heads]
         head = index % heads
@@ -86,7 +103,9 @@ def _attend(
             query[begin + i2 // groups, head, i2 % groups],
             query[begin + i3 // groups, head, i3 % groups],
         )
-        _score(four, keys[slot, head, :length], scores)
+        pages = tables[slot, : (length + page_size - 1) // page_size]
+        for p in range(len(pages)):
+            _score(four, keys, pages[p], head, p * page_size, scores)
         for i in range(i0, min(i0 + BLOCK, last + 1)):
             token = i // groups
             if mask.shape[0]:
@@ -94,8 +113,13 @@ def _attend(
                 for row in range(length):
                     if not seen[row]:
                         scores[i - i0, row] = MASKED
+            total = _exponentiate(scores[i - i0])
             out = mixed[begin + token, head, i % groups]
-            _mix(scores[i - i0], values[slot, head, :length], out)
+            out[:] = 0
+            for p in range(len(pages)):
+                _add(scores[i - i0], values, pages[p], head, p * page_size, out)
+            for k in range(len(out)):
+                out[k] /= total
 
 
 @njit(cache=True)
@@ -130,10 +154,11 @@ class RaggedAttention:
 
     def attend(self, layer: int, query: Tensor, cache: KVCache, first: int, end: int) -> Tensor:
         """query [T, heads, head_dim] to mixed values [T, heads * head_dim]."""
-        keys, values = cache.keys[layer, first:end], cache.values[layer, first:end]
         total, heads, head_dim = query.shape
-        kv_heads = keys.shape[1]
+        kv_heads = cache.keys.shape[2]
+        keys, values = cache.keys[layer].numpy(), cache.values[layer].numpy()
         folded = query.view(total, kv_heads, heads // kv_heads, head_dim)
         mixed = torch.empty_like(folded)
-        _attend(folded.numpy(), keys.numpy(), values.numpy(), self.mask, self.tasks, mixed.numpy())
+        tables = cache.tables[first:end]
+        _attend(folded.numpy(), keys, values, tables, self.mask, self.tasks, mixed.numpy())
         return mixed.view(total, heads * head_dim)

@@ -1,7 +1,8 @@
 """Names of models, and the way from a name to a folder in Hugging Face format.
 
 A name is an entry of registry.toml, a local folder, or `org/name` on the Hugging Face hub. The
-steps themselves are in download.py, gguf_convert.py, model_cache.py and model_folder.py.
+steps themselves are in download.py, gguf_convert.py, model_cache.py, model_folder.py and
+head_source.py.
 """
 
 import difflib
@@ -14,6 +15,7 @@ from typing import Any
 from models.download import PackageFile, download_wheel, extract_member
 from models.errors import UserError
 from models.fetch_progress import progress
+from models.head_source import hub_head
 from models.model_cache import build_once, cache_root, read_origin
 from models.model_folder import check_folder, hub_folder
 
@@ -24,7 +26,7 @@ REGISTRY_FILE = Path(__file__).with_name("registry.toml")
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model of registry.toml."""
+    """One model of registry.toml that comes out of a Python package."""
 
     name: str
     source: PackageFile
@@ -43,32 +45,55 @@ class ModelEntry:
         }
 
 
+@dataclass(frozen=True)
+class HubModel:
+    """One model of registry.toml that comes from the hub, as its draft head does."""
+
+    name: str
+    hub: str
+    draft_head_hub: str
+    licence: str
+
+
 def entries() -> dict[str, ModelEntry]:
-    """All models of registry.toml by name."""
+    """The packaged models of registry.toml by name."""
     found = {}
-    for name, row in tomllib.loads(REGISTRY_FILE.read_text("utf-8")).items():
-        head, licence = row.pop("draft_head", None), row.pop("licence")
-        path = None if head is None else REGISTRY_FILE.parent.parent / head
-        found[name] = ModelEntry(name, PackageFile(**row), licence, path)
+    for name, row in _rows().items():
+        if "hub" not in row:
+            head, licence = row.pop("draft_head", None), row.pop("licence")
+            path = None if head is None else REGISTRY_FILE.parent.parent / head
+            found[name] = ModelEntry(name, PackageFile(**row), licence, path)
     return found
+
+
+def hub_models() -> dict[str, HubModel]:
+    """The models of registry.toml that come from the hub, by name."""
+    return {name: HubModel(name, **row) for name, row in _rows().items() if "hub" in row}
+
+
+def _rows() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(REGISTRY_FILE.read_text("utf-8"))
 
 
 def resolve(name_or_path: str, wheel: Path | None = None) -> Path:
     """The folder (config.json, safetensors, tokenizer files) that `name_or_path` stands for.
 
-    A registry name is downloaded and converted on first use. `wheel` gives the package as a file,
-    for machines without a network. Raises UserError for an unknown name, a folder that is no
-    supported model, a failed download or a full disk.
+    A registry name is downloaded, and converted where needed, on first use. `wheel` gives the
+    package as a file, for machines without a network. Raises UserError for an unknown name, a
+    folder that is no supported model, a failed download or a full disk.
     """
-    known = entries()
-    if entry := known.get(name_or_path):
+    packaged, on_hub = entries(), hub_models()
+    known = [*packaged, *on_hub]
+    if entry := packaged.get(name_or_path):
         folder = cache_root() / "models" / entry.name
         return build_once(folder, entry.origin(), lambda staging: _build(entry, staging, wheel))
     if wheel is not None:
         raise UserError(
-            f"A wheel can only be given for a name of the registry ({', '.join(known)}), not for "
+            f"A wheel can only be given for a packaged model ({', '.join(packaged)}), not for "
             f"{name_or_path!r}."
         )
+    if model := on_hub.get(name_or_path):
+        return check_folder(hub_folder(model.hub))
     if name_or_path and Path(name_or_path).expanduser().exists():
         return check_folder(Path(name_or_path).expanduser())
     if name_or_path.startswith(("/", ".", "~")):
@@ -87,10 +112,14 @@ def resolve(name_or_path: str, wheel: Path | None = None) -> Path:
 
 
 def draft_head_for(name_or_path: str) -> Path | None:
-    """The folder of the EAGLE-3 head trained for this model, None where there is none.
+    """The folder of the EAGLE-3 head trained for this model, None where none is known.
 
-    A folder that was built from a registry entry counts as that entry.
+    A folder that was built from a registry entry counts as that entry, a hub id as the model that
+    has it. A head on the hub is downloaded on first use; raises UserError when it cannot be had.
     """
+    for model in hub_models().values():
+        if name_or_path in (model.name, model.hub):
+            return hub_head(model.draft_head_hub)
     known = entries()
     origin = read_origin(Path(name_or_path).expanduser()) if name_or_path else None
     entry = known.get(name_or_path) or known.get(str((origin or {}).get("name")))

@@ -115,6 +115,7 @@ def random_slots(case: Case, capacity: int = 64) -> SlotState:
     slots.last_token[:] = rng.integers(0, TOKENS, shape)
     slots.first_token_s[:] = rng.integers(0, 8, shape) / 4
     slots.tpot_objective_s[:] = rng.choice([0.125, 0.25, np.inf], shape)
+    slots.promised_tpot_s[:] = rng.choice([0.125, 0.25, np.inf], shape)
     slots.valid_tokens[:] = rng.integers(1, 15, shape)
     slots.iterations[:] = rng.integers(0, 9, shape)
     slots.verified_nodes[:] = rng.integers(0, 99, shape)

@@ -1,6 +1,6 @@
 """A drafter that knows the answers, a target that reads them out, and a clock set by hand.
 
-`ScriptedDrafter` may stand in for the EAGLE-3 head of a live backend, so that walks are long;
+`ScriptedDrafter` may stand in for the drafter of a live backend, so that walks are long;
 `ScriptedBackend` runs no network at all, so that every time and token of a test is known.
 """
 
@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.backends.protocol import Children, Choices
+from engine.drafters.protocol import Drafter
 from engine.kernels.beam import BeamState
+from engine.paging import PagePool
 from engine.protocol import Bools, Floats
+from engine.request import Request
 from engine.state import SlotState, TreeState
 
 
-class ScriptedDrafter:
+class ScriptedDrafter(Drafter):
     """Proposes the true next token with probability `hit_rate`, at a random place or first."""
+
+    name = "scripted"
 
     def __init__(
         self,
@@ -44,9 +49,6 @@ class ScriptedDrafter:
             for place in range(int(beam.size[0, slot])):
                 at = int(slots.context[0, slot]) + step + 1
                 self._propose(slot, place, at, slots, children)
-
-    def release(self, slot: int) -> None:
-        """Nothing is kept of a slot."""
 
     def _propose(
         self, slot: int, place: int, at: int, slots: SlotState, children: Children
@@ -89,6 +91,15 @@ class ScriptedBackend:
     prefilled: list[tuple[int, int, int]] = field(default_factory=list)
     """(request, first, end) of every prefill call."""
     released: list[int] = field(default_factory=list)
+    pool: PagePool = field(default_factory=lambda: PagePool.sized(16, 64))
+    admitted: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, request) of every admission."""
+    failing: frozenset[int] = frozenset()
+    """Requests whose verification gives no numbers."""
+
+    def admit(self, slot: int, request: Request) -> None:
+        """Note it."""
+        self.admitted.append((slot, request.id))
 
     def prefill(self, slot: int, slots: SlotState, end: int) -> int:
         """The answer's first token."""
@@ -116,6 +127,7 @@ class ScriptedBackend:
         self.clock.advance(self.verify_s)
         for slot in np.flatnonzero(decoding[0]).tolist():
             answer = self.answers[int(slots.request[0, slot])]
+            choices.failed[0, slot] = int(slots.request[0, slot]) in self.failing
             at = int(slots.emitted[0, slot])
             choices.root_token[0, slot] = answer[at]
             for node in np.flatnonzero(trees.kept[0, slot]).tolist():
@@ -123,11 +135,22 @@ class ScriptedBackend:
                 choices.node_token[0, slot, node] = answer[after] if after < len(answer) else 0
 
     def commit(self, decoding: Bools, slots: SlotState, trees: TreeState) -> None:
-        """There is no cache."""
+        """There is no cache, but what it would hold is accounted for."""
+        context = slots.context[0] + trees.accepted_length[0]
+        self.pool.trim_all(np.where(decoding[0], context, self.pool.tokens_per_slot))
+
+    def first_logprob(self, slot: int) -> float:
+        """Of the first token."""
+        return -1.0
+
+    def emitted_logprobs(self, slot: int, trees: TreeState, choices: Choices) -> list[float]:
+        """A figure by token."""
+        return [-0.5] * int(trees.accepted_length[0, slot])
 
     def release(self, slot: int) -> None:
-        """Note it."""
+        """Note it, and take its pages back."""
         self.released.append(slot)
+        self.pool.release(slot)
 
     def memory_bytes(self) -> int:
         """A figure to recognise."""

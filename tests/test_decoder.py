@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,11 +15,19 @@ from torch import Tensor
 
 from models import layers
 from models.decoder import Decoder, DecoderConfig
-from models.errors import UserError
 from models.kv_cache import KVCache, TokenBatch
 from models.layers import Linear
 from models.tokenizer import Tokenizer
 
+LLAMA_3_SCALING = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    # Of the eight rotations of a head of 16, three are kept, four are slowed, one is in between.
+    "original_max_position_embeddings": 400,
+}
 SHAPES: dict[str, dict] = {
     "grouped": {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True},
     "one kv head, untied": {
@@ -34,34 +41,68 @@ SHAPES: dict[str, dict] = {
         "head_dim": 16,
         "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
     },
+    "llama 2": {"num_attention_heads": 4, "rms_norm_eps": 1e-5},
+    "llama 3.1": {
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "rope_parameters": LLAMA_3_SCALING,
+    },
+    "llama 3.2": {
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "tie_word_embeddings": True,
+        "rope_parameters": LLAMA_3_SCALING | {"factor": 32.0},
+    },
+    "qwen2.5": {
+        "model_type": "qwen2",
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    },
+    "qwen3": {
+        "model_type": "qwen3",
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    },
 }
 
 
-def saved_model(folder: Path, dtype: torch.dtype, shape: dict) -> torch.nn.Module:
-    """A random Llama of transformers', saved in `folder`."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+def saved_model(
+    folder: Path, dtype: torch.dtype, shape: dict, shard: str = "50GB"
+) -> torch.nn.Module:
+    """A random decoder of transformers' (a Llama unless `shape` says otherwise), in `folder`."""
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = AutoConfig.for_model(
+        **{"model_type": "llama"} | shape,
         vocab_size=50,
         hidden_size=24,
         intermediate_size=40,
         num_hidden_layers=5,
         max_position_embeddings=128,
         initializer_range=0.3,
-        **shape,
     )
-    model = LlamaForCausalLM(config).to(dtype).eval()
+    model = AutoModelForCausalLM.from_config(config).to(dtype).eval()
+    with torch.no_grad():
+        for name, vector in model.named_parameters():
+            if vector.ndim == 1:  # transformers starts norms at 1 and biases at 0
+                vector.copy_(name.endswith("norm.weight") + 0.3 * torch.randn(vector.shape))
     if dtype == torch.float64:
         _norm_in_float64(model)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size=shard)
     return model
 
 
 def _norm_in_float64(model: torch.nn.Module) -> None:
     """Take transformers' norms out of float32, in which they work whatever the model's dtype."""
     for module in model.modules():
-        if type(module).__name__ == "LlamaRMSNorm":
+        if type(module).__name__.endswith("RMSNorm"):
             weight, eps = cast(Tensor, module.weight), cast(float, module.variance_epsilon)
             module.forward = partial(
                 F.rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps
@@ -108,6 +149,53 @@ def test_logits_equal_transformers(
     wanted = reference(model, tokens)
     assert wanted.std() > 0.5, "logits that are all alike would equal anything"
     assert (logits_of(decoder, tokens) - wanted).abs().max() <= bound
+
+
+def forget(decoder: Decoder, family: str) -> None:
+    """Take from a decoder what sets its family apart from a plain Llama."""
+    if family == "llama 3.1":
+        decoder.cos = plain_cosines(decoder.config)
+    for layer in decoder.layers:
+        if family == "qwen2.5":
+            layer.bias = None
+        layer.head_norms.clear()
+
+
+@pytest.mark.parametrize("family", ["llama 3.1", "qwen2.5", "qwen3"])
+def test_what_sets_a_family_apart_matters(tmp_path: Path, family: str) -> None:
+    model = saved_model(tmp_path, torch.float64, SHAPES[family])
+    decoder = Decoder.from_folder(tmp_path, torch.float64)
+    forget(decoder, family)
+    tokens = draw(60)
+    assert (logits_of(decoder, tokens) - reference(model, tokens)).abs().max() > 0.1
+
+
+def plain_cosines(config: DecoderConfig) -> Tensor:
+    """Those of an unscaled rotary embedding."""
+    tables = layers.rotary_tables(
+        config.head_dim, config.context, config.rope_base, torch.float64, scaling=None
+    )
+    return tables[0]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("family", ["llama 3.1", "qwen2.5", "qwen3"])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.float64, 1e-8)])
+def test_a_tree_is_what_transformers_says_of_its_paths(
+    tmp_path: Path, family: str, dtype: torch.dtype, bound: float
+) -> None:
+    model = saved_model(tmp_path, dtype, SHAPES[family])
+    decoder = Decoder.from_folder(tmp_path, dtype)
+    context, parents, tokens = draw(20, 1), [-1, 0, 0, 1, 2, 2, 5], draw(7, 2)
+    cache = decoder.new_cache(1, 32)
+    fill(decoder, cache, context)
+    hidden, _ = decoder.forward(tree_batch({0: (20, parents, tokens)}), cache)
+    for node, got in enumerate(decoder.logits(hidden)):
+        path, at = [], node
+        while at >= 0:
+            path.append(tokens[at])
+            at = parents[at]
+        assert (got - reference(model, context + path[::-1])[-1]).abs().max() <= bound
 
 
 @pytest.fixture(scope="module")
@@ -220,31 +308,6 @@ def test_a_packed_product_is_a_product(dtype: torch.dtype, rows: int) -> None:
     wanted = x.double() @ weight.double().T
     bound = {torch.float32: 1e-5, torch.bfloat16: 0.1, torch.float64: 1e-12}[dtype]
     assert (Linear(weight)(x).double() - wanted).abs().max() < bound
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("model_type", "gpt2"),
-        ("hidden_act", "gelu"),
-        ("attention_bias", True),
-        ("rope_parameters", {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0}),
-    ],
-)
-def test_what_would_be_computed_wrongly_is_refused(
-    tmp_path: Path, smollm2_config: dict, key: str, value: object
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(smollm2_config | {key: value}))
-    with pytest.raises(UserError, match="served yet"):
-        DecoderConfig.from_folder(tmp_path)
-
-
-@pytest.fixture
-def smollm2_config() -> dict:
-    """A `config.json` that is served."""
-    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-    numbers = dict.fromkeys((*names, "num_attention_heads", "max_position_embeddings"), 8)
-    return {"model_type": "llama", "rms_norm_eps": 1e-5, **numbers}
 
 
 QUESTION = (

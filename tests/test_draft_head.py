@@ -265,13 +265,15 @@ def test_drafts_depend_on_committed_text_alone() -> None:
         slots.prefilled[:] = 0
         for slot in np.flatnonzero(running[0]).tolist():
             fresh.prefill(slot, slots, int(slots.context[0, slot]))
+        own, other = server.drafter, fresh.drafter
+        assert isinstance(own, Eagle3Drafter) and isinstance(other, Eagle3Drafter)
         children, catching_up = new_children(1, LIMITS), new_children(1, LIMITS)
         fresh.draft_first(running, slots, children)
         used.draft_first(running, slots, catching_up)
         for slot in np.flatnonzero(running[0]).tolist():
             n = int(slots.context[0, slot])
-            pairs = [(used.features[slot, :n], fresh.features[slot, :n])]
-            for a, b in ((used.cache, fresh.cache), (used.drafter.cache, fresh.drafter.cache)):
+            pairs = [(own.features[slot, :n], other.features[slot, :n])]
+            for a, b in ((used.cache, fresh.cache), (own.cache, other.cache)):
                 pairs.append((a.keys[:, slot, :, :n], b.keys[:, slot, :, :n]))
                 pairs.append((a.values[:, slot, :, :n], b.values[:, slot, :, :n]))
             for got, wanted in pairs:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from models import fused
 from models.kv_cache import KVCache, TokenBatch
 from models.layers import Linear, rms_norm, rotary_tables, rotate_and_store, swiglu
+from tests.paged_cache import PAGE_SIZES, random_tables
 
 
 @given(st.floats(-80, 80))
@@ -52,11 +53,14 @@ def test_swiglu(rows: int, width: int, scale: float, seed: int) -> None:
 @settings(max_examples=30)
 @given(
     st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.sampled_from([2, 6, 64]),
-    st.integers(0, 999),
+    st.sampled_from(PAGE_SIZES), st.integers(0, 999),
 )  # fmt: skip
-def test_rotate_and_store(rows: int, kv_heads: int, groups: int, head_dim: int, seed: int) -> None:
+def test_rotate_and_store(
+    rows: int, kv_heads: int, groups: int, head_dim: int, page_size: int, seed: int
+) -> None:
     torch.manual_seed(seed)
     heads, slots, capacity = kv_heads * groups, 3, 8
+    pages_of, pages = random_tables(np.random.default_rng(seed), slots, capacity, page_size)
     mixed = torch.randn(rows, (heads + 2 * kv_heads) * head_dim)
     positions = torch.randint(0, 32, (rows,))
     of_slot = torch.randint(0, slots, (rows,))
@@ -64,7 +68,8 @@ def test_rotate_and_store(rows: int, kv_heads: int, groups: int, head_dim: int, 
     batch = TokenBatch(positions, positions, of_slot, to_row, positions, torch.empty(0), 0, slots)
     results = []
     for dtype in (torch.float32, torch.float64):
-        cache = KVCache(2, slots, kv_heads, capacity, head_dim, dtype)
+        cache = KVCache(2, pages, kv_heads, page_size, head_dim, dtype)
+        cache.use_tables(pages_of)
         tables = rotary_tables(head_dim, 32, 10_000.0, torch.float32)
         cos, sin = (table.to(dtype) for table in tables)
         with torch.inference_mode():

@@ -1,15 +1,20 @@
-"""Ragged attention equals its twin in plain floats, and the padded attention of the networks."""
+"""Ragged attention equals its twin in plain floats and the padded one; pages change neither."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.attention import AttentionPlan
+from models.attention import Attention, AttentionPlan
 from models.kv_cache import KVCache, TokenBatch
 from models.ragged_attention import RaggedAttention
+from tests.paged_cache import PAGE_SIZES, paged_copy
 from tests.twins.attend import attend as attend_twin
 
 shapes = st.tuples(
@@ -21,12 +26,19 @@ shapes = st.tuples(
 )
 
 
-def filled(slots: int, kv_heads: int, head_dim: int, rows: int, seed: int) -> KVCache:
+def filled(
+    slots: int,
+    kv_heads: int,
+    head_dim: int,
+    rows: int,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+) -> KVCache:
     """A cache of one layer with random contents, also in rows that nobody may see."""
-    cache = KVCache(1, slots, kv_heads, rows, head_dim, torch.float32)
+    cache = KVCache(1, slots, kv_heads, rows, head_dim, dtype)
     generator = torch.Generator().manual_seed(seed)
     for stored in (cache.keys, cache.values):
-        stored.copy_(2 * torch.randn(stored.shape, generator=generator))
+        stored.copy_(2 * torch.randn(stored.shape, generator=generator, dtype=dtype))
     return cache
 
 
@@ -61,10 +73,24 @@ def test_ragged_attention_equals_the_padded_one_under_any_mask(
     shape: tuple[int, ...], widest: int, seed: int
 ) -> None:
     n_slots, kv_heads, groups, head_dim, context = shape
-    first_slot, capacity = 1, context + widest
     rng = np.random.default_rng(seed)
-    cache = filled(n_slots + first_slot, kv_heads, head_dim, capacity, seed)
-    mask = np.zeros((n_slots, widest, capacity), np.bool_)
+    batch = tree_batch(rng, n_slots, context, widest)
+    cache = filled(batch.end_slot, kv_heads, head_dim, context + widest, seed)
+    query = draw_query(rng, batch, kv_heads * groups, head_dim)
+    got, wanted = (
+        plan.attend(0, query, cache, batch.first_slot, batch.end_slot)
+        for plan in (
+            RaggedAttention(batch, groups),
+            AttentionPlan(batch, groups, torch.float32),
+        )
+    )
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)
+
+
+def tree_batch(rng: np.random.Generator, n_slots: int, context: int, widest: int) -> TokenBatch:
+    """Tokens of `n_slots` slots from slot 1 on, behind contexts of up to `context` rows."""
+    first_slot = 1
+    mask = np.zeros((n_slots, widest, context + widest), np.bool_)
     places = []
     for s in range(n_slots):
         own = int(rng.integers(0, context + 1))
@@ -76,18 +102,58 @@ def test_ragged_attention_equals_the_padded_one_under_any_mask(
             places.append((s + first_slot, own + offset, offset))
     slots, rows, offsets = torch.tensor(places).T.contiguous()
     end = first_slot + n_slots
-    batch = TokenBatch(rows, rows, slots, rows, offsets, torch.from_numpy(mask), first_slot, end)
-    query = torch.from_numpy(
-        rng.normal(size=(len(slots), kv_heads * groups, head_dim)).astype(np.float32)
-    )
-    got, wanted = (
-        plan.attend(0, query, cache, first_slot, end)
-        for plan in (
-            RaggedAttention(batch, groups),
-            AttentionPlan(batch, groups, torch.float32),
-        )
-    )
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)
+    return TokenBatch(rows, rows, slots, rows, offsets, torch.from_numpy(mask), first_slot, end)
+
+
+def draw_query(
+    rng: np.random.Generator, batch: TokenBatch, heads: int, head_dim: int
+) -> torch.Tensor:
+    """Random queries of a batch's tokens."""
+    size = (len(batch.slots), heads, head_dim)
+    return torch.from_numpy(rng.normal(size=size).astype(np.float32))
+
+
+def rows_used(batch: TokenBatch) -> np.ndarray:
+    """Rows [slots] up to the last that each slot writes; none before the first slot."""
+    used = np.zeros(batch.end_slot, np.int64)
+    np.maximum.at(used, batch.slots.numpy(), batch.rows.numpy() + 1)
+    return used
+
+
+@pytest.mark.parametrize("page_size", PAGE_SIZES)
+@settings(max_examples=30)
+@given(shapes, st.integers(1, 7), st.integers(0, 2**31 - 1))
+def test_pages_change_nothing(
+    page_size: int, shape: tuple[int, ...], widest: int, seed: int
+) -> None:
+    n_slots, kv_heads, groups, head_dim, context = shape
+    rng = np.random.default_rng(seed)
+    batch = tree_batch(rng, n_slots, context, widest)
+    query = draw_query(rng, batch, kv_heads * groups, head_dim)
+    for dtype in (torch.float32, torch.float64):
+        cache = filled(batch.end_slot, kv_heads, head_dim, context + widest, seed, dtype)
+        paged = paged_copy(cache, page_size, rng, rows_used(batch))
+        makers: list[Callable[[], Attention]] = [partial(AttentionPlan, batch, groups, dtype)]
+        if dtype == torch.float32:
+            makers.append(partial(RaggedAttention, batch, groups))
+        for make in makers:
+            got, wanted = (
+                make().attend(0, query.to(dtype), c, batch.first_slot, batch.end_slot)
+                for c in (paged, cache)
+            )
+            assert torch.equal(got, wanted)
+
+
+def test_the_tables_are_read() -> None:
+    rng = np.random.default_rng(0)
+    batch = tree_batch(rng, 2, 9, 4)
+    cache = filled(3, 1, 8, 13, 0)
+    query = draw_query(rng, batch, 1, 8)
+    paged = paged_copy(cache, 3, rng)
+    paged.use_tables(paged.tables[:, ::-1].copy())
+    wanted = RaggedAttention(batch, 1).attend(0, query, cache, 1, 3)
+    for plan in (RaggedAttention(batch, 1), AttentionPlan(batch, 1, torch.float32)):
+        assert not np.allclose(plan.attend(0, query, paged, 1, 3), wanted, atol=1e-3)
 
 
 def test_the_mask_is_read() -> None:

@@ -24,7 +24,7 @@ def draws(case: Case) -> tuple[Ints, list[Step]]:
     for _ in range(case.limits.max_depth):
         alive = alive & random_flags(case)
         tokens = case.rng.integers(0, 9, (*shape, widest, widest))
-        chances = case.rng.choice([0.1, 0.3, 0.3, 0.6], (*shape, widest, widest))
+        chances = case.rng.choice([0.0, 0.1, 0.3, 0.3, 0.6], (*shape, widest, widest))
         steps.append((alive, tokens, -np.sort(-chances)))
     return case.rng.integers(1, widest + 1, shape), steps
 

@@ -55,7 +55,7 @@ def test_commit_equals_its_twin(case: Case) -> None:
             before.text[r, s, start : start + before.emitted[r, s]].tolist(),
             trees.new_tokens[r, s, :n].tolist(),
             float(clock_s[r] - slots.first_token_s[r, s]),
-            float(slots.tpot_objective_s[r, s]),
+            float(slots.promised_tpot_s[r, s]),
             int(slots.max_tokens[r, s]),
             {int(t) for t in slots.stop[r, s] if t >= 0},
         )

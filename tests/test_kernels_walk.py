@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given
 
+from engine.backends.protocol import Choices, new_choices
 from engine.kernels.select import rank_candidates
 from engine.kernels.walk import accepted_within, is_stop, walk
-from engine.protocol import NODE_TIERS, Bools, Floats, Ints
+from engine.protocol import NODE_TIERS, Bools, Floats
 from engine.state import SlotState, TreeState
 from tests.random_trees import (
     Case,
@@ -28,9 +30,7 @@ class Scene(NamedTuple):
     """Everything that a walk reads."""
 
     decoding: Bools
-    root_token: Ints
-    node_token: Ints
-    log_ratio: Floats
+    choices: Choices
     margin: Floats
     slots: SlotState
     trees: TreeState
@@ -44,11 +44,14 @@ def scene(case: Case, siblings_differ: bool = False, lossless: bool = False) -> 
     # Ratios of few values, so that they tie with one another and with the margin.
     ratios = case.rng.choice([0.0, np.log(0.5), np.log(0.3), -np.inf], shape)
     margins = [1.0] if lossless else [1.0, 0.9, 0.5, 0.1]
+    choices = new_choices(case.replicas, case.limits)
+    choices.root_token[:] = case.rng.integers(0, 4, shape[:2])
+    choices.node_token[:] = case.rng.integers(0, 4, shape)
+    choices.log_ratio[:] = ratios
+    choices.failed[:] = case.rng.random(shape[:2]) < 0.1
     return Scene(
         slots.decoding,
-        case.rng.integers(0, 4, shape[:2]),
-        case.rng.integers(0, 4, shape),
-        ratios,
+        choices,
         case.rng.choice(margins, shape[:2]),
         slots,
         trees,
@@ -71,16 +74,17 @@ def test_walk_equals_its_twin(case: Case) -> None:
     trees = it.trees
     walk(*it)
     for r, s in np.ndindex(*it.decoding.shape):
-        if not it.decoding[r, s]:
+        if not it.decoding[r, s] or it.choices.failed[r, s]:
             assert trees.accepted_length[r, s] == trees.path_length[r, s] == 0
+            assert trees.let_through[r, s] == trees.given_up[r, s] == 0
             continue
         wanted = walk_twin(
             trees.parent[r, s].tolist(),
             trees.token[r, s].tolist(),
             np.flatnonzero(trees.kept[r, s]).tolist(),
-            int(it.root_token[r, s]),
-            it.node_token[r, s].tolist(),
-            it.log_ratio[r, s].tolist(),
+            int(it.choices.root_token[r, s]),
+            it.choices.node_token[r, s].tolist(),
+            it.choices.log_ratio[r, s].tolist(),
             float(it.margin[r, s]),
             room(it.slots, r, s),
             stops(it.slots, r, s),
@@ -89,6 +93,7 @@ def test_walk_equals_its_twin(case: Case) -> None:
         assert trees.new_tokens[r, s, : len(wanted.tokens)].tolist() == wanted.tokens
         assert trees.path[r, s, : trees.path_length[r, s]].tolist() == wanted.path
         assert trees.let_through[r, s] == wanted.let_through
+        assert trees.given_up[r, s] == pytest.approx(wanted.given_up)
         if it.margin[r, s] == 1:
             assert wanted.let_through == 0
 
@@ -104,7 +109,7 @@ def test_accepted_within_equals_walking_the_pruned_tree(case: Case) -> None:
     within = np.full(shape, -1)
     accepted_within(it.decoding, tiers, trees, within)
     for r, s, d, t in np.ndindex(*shape):
-        if not it.decoding[r, s]:
+        if not it.decoding[r, s] or it.choices.failed[r, s]:
             assert within[r, s, d, t] == 0
             continue
         wanted = within_twin(
@@ -115,8 +120,8 @@ def test_accepted_within_equals_walking_the_pruned_tree(case: Case) -> None:
             trees.rank[r, s].tolist(),
             trees.token[r, s].tolist(),
             np.flatnonzero(trees.kept[r, s]).tolist(),
-            int(it.root_token[r, s]),
-            it.node_token[r, s].tolist(),
+            int(it.choices.root_token[r, s]),
+            it.choices.node_token[r, s].tolist(),
             room(it.slots, r, s),
             stops(it.slots, r, s),
         )
@@ -136,9 +141,7 @@ def test_replicas_walk_apart(case: Case) -> None:
         mine = slice(r, r + 1)
         walk(
             it.decoding[mine],
-            it.root_token[mine],
-            it.node_token[mine],
-            it.log_ratio[mine],
+            replica(it.choices, r),
             it.margin[mine],
             replica(it.slots, r),
             trees,

@@ -1,24 +1,21 @@
-"""The ledger by hand: a scripted target, and a clock that moves only when told: figures are exact.
-
-Prefill takes 0.5 s and verification 0.25 s unless a test says otherwise; all are binary fractions.
-"""
+"""The ledger by hand: the target is scripted, the clock moves only when told, figures are exact."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
-import numpy as np
 import pytest
 
 from engine.classes import ClassTable, SLOClass
-from engine.loop import Engine, EngineSettings
-from engine.protocol import Controller, Limits, Plan, View
+from engine.loop import Engine
+from engine.protocol import Controller, Plan, View
 from engine.request import Request, RequestRecord, Status
 from tests.random_plans import Choice, ListedPlans, as_plan
-from tests.scripted_drafter import HandClock, ScriptedBackend, ScriptedDrafter
+from tests.scripted_drafter import HandClock
+from tests.scripted_engine import ORDINARY, scripted_engine
 
-UNLOADED_S = 0.125
 CLASSES = ClassTable(
     (
         SLOClass("tight", tpot_ratio=1.0, ttft_ratio=4.0),  # 0.125 s a token, 0.5 s to the first
@@ -26,7 +23,6 @@ CLASSES = ClassTable(
         SLOClass("free", tpot_ratio=float("inf")),
     )
 )
-ORDINARY = Choice(0, 1, 0, 0, 256, 16)
 Serve = Callable[..., Engine]
 
 
@@ -47,23 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
 def engine_of(clock: HandClock) -> Serve:
     """Builds an engine over requests and their answers."""
 
-    def make(
-        requests: Sequence[Request],
-        answers: Sequence[Sequence[int]],
-        slots: int = 2,
-        horizon_s: float = math.inf,
-        prefill_tokens: int = 256,
-        draft_s: float = 0.0,
-    ) -> Engine:
-        limits = Limits(slots=slots, max_depth=4, max_width=2, max_nodes=8)
-        texts = {r.id: [*r.prompt, *answers[r.id]] for r in requests}
-        rng = np.random.default_rng(0)
-        drafter = ScriptedDrafter(texts, 50, rng, hit_rate=1.0, likeliest=True)
-        backend = ScriptedBackend(clock, drafter, dict(enumerate(answers)), draft_s=draft_s)
-        settings = EngineSettings(limits, 64, prefill_tokens, horizon_s)
-        return Engine(backend, requests, CLASSES, settings, UNLOADED_S)
-
-    return make
+    return partial(scripted_engine, clock, CLASSES)
 
 
 def only(records: Sequence[RequestRecord]) -> RequestRecord:
@@ -258,3 +238,23 @@ def test_only_the_engine_and_its_controller_are_charged(engine_of: Serve, clock:
     record = only(engine.records())
     decoding_s = 2 * (0.25 + 0.03125 + 0.25 + 3 * 0.015625) + 0.0078125
     assert record.finish_s - record.first_token_s == decoding_s
+
+
+def test_objectives_on_completion_and_queue_age(clock: HandClock) -> None:
+    classes = ClassTable(
+        (
+            SLOClass("whole", math.inf, completion_ratio=8.0),  # a second
+            SLOClass("seated", math.inf, queue_age_ratio=8.0),
+        )
+    )
+    requests = [Request(i, i // 2, [1], 3, 0.0) for i in range(4)]
+    engine = scripted_engine(clock, classes, requests, [[5, 6, 7]] * 4, slots=1)
+    records = engine.serve(ListedPlans([ORDINARY]))
+    # The queue age objective lifts 2 and 3 over 1.
+    assert [(r.id, r.finish_s) for r in records] == [(0, 1.0), (2, 2.0), (3, 3.0), (1, 4.0)]
+    assert [r.queue_age_s for r in records] == [0.0, 1.0, 2.0, 3.0]
+    assert [r.completion_met for r in records] == [True, True, True, False]
+    assert [r.queue_age_met for r in records] == [True, True, False, True]
+    assert [r.attained for r in records] == [True, True, False, False]
+    assert all(r.has_objective and r.tpot_met and r.ttft_met for r in records)
+    assert records[0].completion_objective_s == records[1].queue_age_objective_s == 1.0

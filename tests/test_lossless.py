@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import engine.backends.live as live
 from engine.backends.protocol import Choices
 from engine.classes import DEFAULT_CLASSES
-from engine.drafters.eagle3 import Eagle3Drafter
+from engine.drafters.protocol import Drafter
 from engine.kernels.layout import lay_out_trees
 from engine.loop import Engine, EngineSettings
 from engine.protocol import Bools, Controller, Floats, Limits
@@ -104,9 +104,7 @@ def with_script(
     """Replace the head by a drafter that often proposes what the target will say."""
     answers = {tuple(prompt): answer for prompt, answer in map(case, range(14))}
     texts = {r.id: r.prompt + answers[tuple(r.prompt)] for r in requests}
-    server.backend.drafter = ScriptedDrafter(  # type: ignore[assignment]
-        texts, VOCAB, rng, hit_rate
-    )
+    server.backend.drafter = ScriptedDrafter(texts, VOCAB, rng, hit_rate)
 
 
 def run(
@@ -122,7 +120,7 @@ def run(
 
 
 @pytest.fixture
-def own_head(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Eagle3Drafter:
+def own_head(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Drafter:
     """The server's own drafter, put back after a test that replaced it."""
     monkeypatch.setattr(server.backend, "drafter", server.backend.drafter)
     return server.backend.drafter
@@ -131,7 +129,7 @@ def own_head(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Eagle3Draft
 @pytest.mark.parametrize("kind", [RandomPlans, RandomMasks])
 @pytest.mark.parametrize("scripted", [False, True], ids=["head", "script"])
 def test_random_plans_do_not_change_the_text(
-    server: LiveServer, own_head: Eagle3Drafter, kind: type[RandomPlans], scripted: bool
+    server: LiveServer, own_head: Drafter, kind: type[RandomPlans], scripted: bool
 ) -> None:
     lengths = []
     for seed in range(16):
@@ -178,7 +176,7 @@ def test_no_plan_changes_the_text(server: LiveServer, plans: list[Choice], seed:
     assert differences(requests) == 0
 
 
-def test_deep_trees_are_accepted_deeply(server: LiveServer, own_head: Eagle3Drafter) -> None:
+def test_deep_trees_are_accepted_deeply(server: LiveServer, own_head: Drafter) -> None:
     rng = np.random.default_rng(3)
     requests = draw_requests(rng)
     with_script(server, rng, requests)
@@ -203,7 +201,7 @@ def changed_answers(server: LiveServer) -> int:
     return changed
 
 
-def test_a_margin_changes_the_text(server: LiveServer, own_head: Eagle3Drafter) -> None:
+def test_a_margin_changes_the_text(server: LiveServer, own_head: Drafter) -> None:
     plan = Choice(4, 3, 10, 30, 64, 3)
     for margin, harmless in ((1.0, True), (0.5, False)):
         changed = through = 0
@@ -272,7 +270,7 @@ def forget_moves(server: LiveServer, patch: pytest.MonkeyPatch) -> None:
     "broken", [accept_the_likeliest, shift_positions, see_siblings, forget_moves]
 )
 def test_what_breaks_verification_changes_the_text(
-    server: LiveServer, own_head: Eagle3Drafter, monkeypatch: pytest.MonkeyPatch, broken: Wrap
+    server: LiveServer, own_head: Drafter, monkeypatch: pytest.MonkeyPatch, broken: Wrap
 ) -> None:
     assert changed_answers(server) == 0
     broken(server, monkeypatch)

@@ -30,6 +30,14 @@ class Serving:
     """Target: a registered name or a folder in Hugging Face format."""
     draft_head: Path | None = None
     """EAGLE-3 checkpoint folder; none: the registered head of the model."""
+    drafter: Literal["eagle3", "model", "prompt-lookup"] = "eagle3"
+    """What proposes candidate trees: a draft head, a smaller decoder, or n-grams of the text."""
+    draft_model: str | None = None
+    """For the drafter `model`: a registered name or a folder, with the target's vocabulary."""
+    page_size: int | None = None
+    """Tokens of a KV page; none: one page a request."""
+    kv_pool_tokens: int | None = None
+    """Tokens that the KV pool holds; none: all slots full. Fewer are memory pressure."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     """Auto: what two seconds of measuring find fastest."""
     threads: int = 0
@@ -144,6 +152,9 @@ class EvaluateConfig:
     """Of the intervals' resampling. The arrivals are fixed, and never trained on."""
     out: Path | None = None
     """Folder for the results; none: runs/evaluate-WORKLOAD-DATE-TIME."""
+    trace_out: Path | None = None
+    """Folder for what every run did: a Chrome trace of its steps (ui.perfetto.dev), metrics in the
+    Prometheus text format, tree choices and acceptance by request as JSON lines."""
     config: Path | None = None
     """TOML file of settings, keys named as these options; the command line overrides it."""
     list: bool = False

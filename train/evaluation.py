@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from engine.drawing import Draw
+    from engine.observability.outputs import Observers
     from engine.serving import LiveServer
     from eval.table import Report
     from train.interrupt import StopRequest
@@ -67,6 +70,10 @@ def load_server(serving: Serving) -> LiveServer:
             draft_head=serving.draft_head,
             dtype=serving.dtype,
             threads=serving.threads,
+            drafter=serving.drafter,
+            draft_model=serving.draft_model,
+            page_size=serving.page_size,
+            kv_pool_tokens=serving.kv_pool_tokens,
         )
     )
 
@@ -111,11 +118,13 @@ def compare(
     console: Console,
     stop: StopRequest,
     classes: ClassTable = DEFAULT_CLASSES,
+    trace_out: Path | None = None,
 ) -> Report:
     """Serve `seeds` held-out arrivals with each controller, `seconds` of engine time each.
 
     Requests arrive in the first part of a run; those unfinished at its end are misses, for all
-    alike. Raises Stopped when `stop` was requested between two runs.
+    alike. `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
+    `stop` was requested between two runs.
     """
     from eval import arrivals, runner, table
     from train.progress import ProgressLine
@@ -137,6 +146,7 @@ def compare(
             episodes,
             lambda requests: server.engine(requests, classes, settings),
             announce=announce,
+            watch=None if trace_out is None else partial(observed, trace_out, serving.model),
         )
         line.update(total, f"{total} runs")
     title = f"{described(serving, config)}, {seconds:g} s each"
@@ -144,6 +154,26 @@ def compare(
         low, high = config.shifts.duration_s
         title += f", regimes of {low:.2g} to {high:.2g} s"
     return table.build(comparison, classes, title, subject, rng)
+
+
+def observed(folder: Path, model: str, controller: str, seed: int) -> Observers:
+    """Observers that write a run's files into a folder of its own. Raises UserError."""
+    from engine.observability.outputs import ObserverPaths, observers_from
+
+    run = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', controller).strip('-')}-seed{seed}"
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"--trace-out {folder}: the folder cannot be made ({error.strerror}); name another"
+        ) from error
+    paths = ObserverPaths(
+        trace_out=run / "trace.json",
+        metrics_out=run / "metrics.prom",
+        tree_log=run / "trees.jsonl",
+        acceptance_out=run / "acceptance.jsonl",
+    )
+    return observers_from(paths, model)
 
 
 def shortened(config: WorkloadConfig, duration_s: float) -> WorkloadConfig:
@@ -207,6 +237,7 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
                 rng,
                 console,
                 stop,
+                trace_out=config.trace_out,
             )
         except Stopped:
             raise KeyboardInterrupt from None  # nothing to keep

@@ -1,7 +1,8 @@
 """The live backend on the CPU: target decoder, KV cache, draft head, for one replica.
 
 Tree keys and values are written right behind a slot's context; committing moves the accepted ones
-to the front and leaves the rest to be overwritten.
+to the front and gives back the pages that held nothing else. What a step needs is reserved in
+`pool` before it.
 """
 
 from __future__ import annotations
@@ -12,43 +13,65 @@ from torch import Tensor
 
 from engine.backends.flat import FlatBatch
 from engine.backends.protocol import Children, Choices
-from engine.drafters.eagle3 import Eagle3Drafter
+from engine.drafters.build import DraftNetwork, make_drafter
+from engine.drafters.protocol import Drafter
 from engine.kernels.beam import BeamState
 from engine.kernels.layout import accepted_moves, lay_out_rows, lay_out_trees
+from engine.paging import PagePool
 from engine.protocol import Bools, Floats, Limits
+from engine.request import Request
+from engine.sampling.logprobs import emitted_logprobs
+from engine.sampling.sampler import Sampler
 from engine.state import SlotState, TreeState
 from engine.telemetry import resident_bytes
 from models.decoder import Decoder
-from models.draft_head import DraftHead
-
-# A child outside the target's ten likeliest tokens is never let through by a margin (ours).
-MARGIN_GUARD = 10
 
 
 class LiveBackend:
     """Networks and caches that serve one replica."""
 
-    def __init__(self, decoder: Decoder, head: DraftHead, limits: Limits, capacity: int) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        head: DraftNetwork | None,
+        limits: Limits,
+        capacity: int,
+        page_size: int | None = None,
+        kv_pool_tokens: int | None = None,
+        drafter: Drafter | None = None,
+    ) -> None:
+        """By default a request is one page; `PagePool.sized` says what the page parameters mean.
+
+        Without a `drafter` one is made of `head` (`make_drafter`).
+        """
         self.decoder, self.limits, self.capacity = decoder, limits, capacity
-        self.cache = decoder.new_cache(limits.slots, capacity)
-        width = 3 * decoder.config.hidden_size
-        self.features = torch.zeros(limits.slots, capacity, width, dtype=decoder.dtype)
-        self.drafter = Eagle3Drafter(head, self.features, limits, capacity)
+        self.pool = PagePool.sized(limits.slots, capacity, page_size, kv_pool_tokens)
+        # A cache of so many slots of one page each is the pool's storage.
+        self.cache = decoder.new_cache(self.pool.pages, self.pool.page_size)
+        self.cache.use_tables(self.pool.tables)
+        self.drafter = drafter or make_drafter(head, decoder, limits, capacity)
+        self.features, self.capture = self.drafter.features, self.drafter.feature_layers or ()
         self.flat = FlatBatch(max(limits.slots * (limits.max_nodes + 1), capacity))
+        self.sampler = Sampler(limits.slots)
         self.moves = np.zeros((3, limits.slots * limits.max_depth), np.int64)
+
+    def admit(self, slot: int, request: Request) -> None:
+        """The request's sampling parameters hold for the slot from now on."""
+        self.sampler.admit(slot, request)
 
     @torch.inference_mode()
     def prefill(self, slot: int, slots: SlotState, end: int) -> int:
-        """Run prompt tokens [prefilled, end) of a slot; greedy token after the last."""
+        """Run prompt tokens [prefilled, end) of a slot; the sampler's token after the last."""
         first = slots.prefilled[0].copy()
         stop = first.copy()
         stop[slot] = end
         mask = self.flat.mask(len(stop), int(end - first[slot]), int(end))
         n = lay_out_rows(first, stop, slots.text[0], 0, self.flat.rows, mask)
         hidden = self._forward(n, mask)
-        if end < slots.prompt_tokens[0, slot]:
+        if end < slots.to_prefill[0, slot]:
             return -1  # the vocabulary product is for the prompt's last token alone
-        return int(self.decoder.logits(hidden[-1:]).argmax())
+        logits = self.decoder.logits(hidden[-1:])
+        return self.sampler.first(slot, logits, slots.text[0], end)
 
     @torch.inference_mode()
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
@@ -66,7 +89,7 @@ class LiveBackend:
     def verify(
         self, decoding: Bools, margin: Floats, slots: SlotState, trees: TreeState, choices: Choices
     ) -> None:
-        """One target pass over all kept trees; the greedy token after every node."""
+        """One target pass over all kept trees; the sampler's token after every node."""
         nodes = trees.kept[0].sum(1)
         width = int(nodes.max()) + 1
         length = int((slots.context[0] * decoding[0]).max()) + width
@@ -83,41 +106,23 @@ class LiveBackend:
             mask,
         )
         logits = self.decoder.logits(self._forward(n, mask))
-        tokens = logits.argmax(-1).numpy()
         where, candidate = self.flat.slots(n), self.flat.extra(n)
-        is_root = candidate < 0
-        choices.root_token[0][where[is_root]] = tokens[is_root]
-        choices.node_token[0][where[~is_root], candidate[~is_root]] = tokens[~is_root]
-        if (margin[0][decoding[0]] < 1).any():
-            self._log_ratios(logits, where, candidate, trees, choices)
+        self.sampler.choose(logits, where, candidate, margin[0], slots, trees, choices)
 
-    def _log_ratios(
-        self,
-        logits: Tensor,
-        where: np.ndarray,
-        candidate: np.ndarray,
-        trees: TreeState,
-        choices: Choices,
-    ) -> None:
-        """Each kept node's log probability over the top one's at its parent, guarded."""
-        row = {(int(s), int(c)): i for i, (s, c) in enumerate(zip(where, candidate, strict=True))}
-        children = np.flatnonzero(candidate >= 0)
-        parents = [
-            row[int(where[i]), int(trees.parent[0, where[i], candidate[i]])] for i in children
-        ]
-        tokens = trees.token[0][where[children], candidate[children]]
-        above = logits[parents].float()
-        top = above.topk(min(MARGIN_GUARD, above.shape[-1]), dim=-1).values
-        own = above[torch.arange(len(parents)), torch.from_numpy(tokens)]
-        ratio = torch.where(own >= top[:, -1], own - top[:, 0], -torch.inf)
-        choices.log_ratio[0][where[children], candidate[children]] = ratio.double().numpy()
+    def first_logprob(self, slot: int) -> float:
+        """Log probability of the slot's first token, if its request asks for such."""
+        return float(self.sampler.first_logprob[slot])
+
+    def emitted_logprobs(self, slot: int, trees: TreeState, choices: Choices) -> list[float]:
+        """Log probabilities of what the walk let the slot emit, if its request asks for such."""
+        return emitted_logprobs(slot, trees, choices)
 
     def _forward(self, n: int, mask: Bools) -> Tensor:
         """Target pass over the n tokens laid out; keeps their features for the drafter."""
         batch = self.flat.batch(n, mask)
-        capture = self.decoder.config.feature_layers
-        hidden, features = self.decoder.forward(batch, self.cache, capture)
-        if features is not None:
+        self.pool.claim(self.flat.slots(n), batch.rows.numpy())
+        hidden, features = self.decoder.forward(batch, self.cache, self.capture)
+        if self.features is not None and features is not None:
             self.features[batch.slots, batch.rows] = features
         return hidden
 
@@ -136,10 +141,18 @@ class LiveBackend:
         if n:
             where, sources, targets = torch.from_numpy(self.moves[:, :n])
             self.cache.move(where, sources, targets)
-            self.features[where, targets] = self.features[where, sources]
+            if self.features is not None:
+                self.features[where, targets] = self.features[where, sources]
+        # What a slot that does not decode owns is left alone; the others keep their contexts.
+        context = slots.context[0] + trees.accepted_length[0]
+        self.pool.trim_all(np.where(decoding[0], context, self.pool.tokens_per_slot))
 
     def release(self, slot: int) -> None:
-        """The slot's request has ended."""
+        """The slot's request has ended, or gives way to others: its pages are free."""
+        if self.pool.owned[slot]:
+            self.cache.scrub(self.pool.tables[slot, : self.pool.owned[slot]])
+            self.pool.release(slot)
+        self.sampler.release(slot)
         self.drafter.release(slot)
 
     def memory_bytes(self) -> int:

@@ -10,7 +10,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from engine.kernels.beam import BeamState
+from engine.paging import PagePool
 from engine.protocol import Bools, Floats, Ints, Limits
+from engine.request import Request
 from engine.state import SlotState, TreeState
 
 
@@ -18,7 +20,10 @@ class Children(NamedTuple):
     """A draft step's answer: the best children of each beam node, best first."""
 
     token: Ints  # [R, S, W, W]
-    probability: Floats  # [R, S, W, W] conditional on the parent
+    probability: Floats  # [R, S, W, W] conditional on the parent; 0 is no child, nor any behind
+
+
+FAILED_TOKEN = -2  # what `prefill` answers when the target's logits are not finite
 
 
 class Choices(NamedTuple):
@@ -26,7 +31,13 @@ class Choices(NamedTuple):
 
     root_token: Ints  # [R, S]
     node_token: Ints  # [R, S, N]
-    log_ratio: Floats  # [R, S, N] a candidate's log probability over the top one's; for margins
+    log_ratio: Floats  # [R, S, N] a candidate's score over that of the token chosen at its parent
+    failed: Bools  # [R, S] the logits are not finite: the request fails, and it alone
+    # Of slots that ask for log probabilities: of the token after the root, of the token after each
+    # node, and of each node's own token.
+    root_logprob: Floats  # [R, S]
+    node_logprob: Floats  # [R, S, N]
+    own_logprob: Floats  # [R, S, N]
 
 
 def new_children(replicas: int, limits: Limits) -> Children:
@@ -39,14 +50,32 @@ def new_choices(replicas: int, limits: Limits) -> Choices:
     """Room for one verification."""
     slots = (replicas, limits.slots)
     nodes = (*slots, limits.max_candidates)
-    return Choices(np.zeros(slots, np.int64), np.zeros(nodes, np.int64), np.full(nodes, -np.inf))
+    return Choices(
+        root_token=np.zeros(slots, np.int64),
+        node_token=np.zeros(nodes, np.int64),
+        log_ratio=np.full(nodes, -np.inf),
+        failed=np.zeros(slots, np.bool_),
+        root_logprob=np.zeros(slots),
+        node_logprob=np.zeros(nodes),
+        own_logprob=np.zeros(nodes),
+    )
 
 
 class Backend(Protocol):
     """Prefill, draft, verify and commit for the slots of all replicas."""
 
+    pool: PagePool
+    """Which slot owns which KV pages; the loop reserves in it before every step."""
+
+    def admit(self, slot: int, request: Request) -> None:
+        """The request gets the slot, for the first time or again."""
+        ...
+
     def prefill(self, slot: int, slots: SlotState, end: int) -> int:
-        """Run the slot's prompt tokens [prefilled, end); the first token once all are through."""
+        """Run the slot's prompt tokens [prefilled, end); the first token once all are through.
+
+        -1 before, FAILED_TOKEN when the target's logits are not finite.
+        """
         ...
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
@@ -62,7 +91,15 @@ class Backend(Protocol):
     def verify(
         self, decoding: Bools, margin: Floats, slots: SlotState, trees: TreeState, choices: Choices
     ) -> None:
-        """One target pass over root and kept nodes of every decoding slot."""
+        """One target pass over root and kept nodes of every decoding slot; fills `choices`."""
+        ...
+
+    def first_logprob(self, slot: int) -> float:
+        """Log probability of the token that `prefill` gave, for a request that asks for such."""
+        ...
+
+    def emitted_logprobs(self, slot: int, trees: TreeState, choices: Choices) -> list[float]:
+        """Log probabilities of the tokens that the walk emits, for a request that asks for such."""
         ...
 
     def commit(self, decoding: Bools, slots: SlotState, trees: TreeState) -> None:

@@ -11,81 +11,66 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.backends.flat import FlatBatch
 from engine.backends.protocol import Children
+from engine.drafters.committed_rows import CommittedRows, write_best
+from engine.drafters.protocol import Drafter
 from engine.kernels.beam import BeamState
-from engine.kernels.layout import lay_out_beam, lay_out_rows
 from engine.protocol import Bools, Limits
 from engine.state import SlotState, TreeState
 from models.draft_head import DraftHead
 
 
-class Eagle3Drafter:
-    """Draft trees for the slots of a live engine. `features` [S, capacity, 3h] are the target's."""
+class Eagle3Drafter(Drafter):
+    """Draft trees from `features` [S, capacity, 3h], the target's at `feature_layers`."""
 
-    def __init__(self, head: DraftHead, features: Tensor, limits: Limits, capacity: int) -> None:
-        self.head, self.features, self.limits = head, features, limits
-        # Behind the context stand the scratch rows of the beams.
-        rows = capacity + limits.max_depth * limits.max_width
-        self.cache = head.new_cache(limits.slots, rows)
-        self.done = np.zeros(limits.slots, np.int64)  # committed rows that have been run
+    name = "eagle3"
+    features: Tensor
+
+    def __init__(
+        self,
+        head: DraftHead,
+        features: Tensor,
+        limits: Limits,
+        capacity: int,
+        feature_layers: tuple[int, ...] | None = None,
+    ) -> None:
+        self.head, self.features, self.feature_layers = head, features, feature_layers
+        self.rows = CommittedRows(limits, capacity)
+        self.cache = head.new_cache(limits.slots, self.rows.cache_rows)
         self.states = torch.zeros(
             limits.slots, limits.max_width, head.config.hidden_size, dtype=head.dtype
         )
-        self.flat = FlatBatch(limits.slots * max(capacity, limits.max_width))
-
-    def release(self, slot: int) -> None:
-        """The slot's next request starts from nothing."""
-        self.done[slot] = 0
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """Run the committed rows that are new and score the root's children."""
-        context = np.where(drafting[0], slots.context[0], self.done)
-        new = context - self.done
-        # A slot without new rows would have nothing to draft from; a commit always brings one.
-        mask = self.flat.mask(len(new), int(new.max()), int(context.max()))
-        n = lay_out_rows(self.done, context, slots.text[0], 1, self.flat.rows, mask)
-        batch = self.flat.batch(n, mask)
-        states = self.head.combine(self.features[batch.slots, batch.rows])
-        outputs = self.head.forward(batch, states, self.cache)
-        last = np.flatnonzero(batch.rows.numpy() == context[self.flat.slots(n)] - 1)
-        where = self.flat.slots(n)[last]
-        outputs = outputs[torch.from_numpy(last)]
-        self.states[torch.from_numpy(where), 0] = outputs
-        self.done[:] = context
-        self._score(outputs, where, np.zeros_like(where), children)
+        # Row i pairs the features at i with the token at i + 1, so the last row has the root.
+        for new in self.rows.catch_up(drafting[0], slots.context[0], slots.text[0], 1):
+            states = self.head.combine(self.features[new.batch.slots, new.batch.rows])
+            outputs = self.head.forward(new.batch, states, self.cache)
+            if len(new.slots):
+                outputs = outputs[new.last]
+                self.states[torch.from_numpy(new.slots), 0] = outputs
+                at = new.slots, np.zeros_like(new.slots)
+                write_best(self.head.logits(outputs), self.head.target_ids, at, children)
 
     def draft_next(
         self, step: int, slots: SlotState, trees: TreeState, beam: BeamState, children: Children
     ) -> None:
         """Score the children of the beam that `step` made."""
-        widest = self.limits.max_width
-        length = int((slots.context[0] * (beam.size[0] > 0)).max()) + step * widest
-        mask = self.flat.mask(len(beam.size[0]), int(beam.size[0].max()), length)
-        n = lay_out_beam(
-            beam.size[0],
-            beam.candidate[0],
-            beam.ancestors[0],
-            trees.token[0],
-            slots.context[0],
-            step,
-            self.flat.rows,
-            mask,
-        )
-        batch = self.flat.batch(n, mask)
-        where, place = self.flat.slots(n), self.flat.extra(n)
+        if not beam.size.any():
+            return
+        batch, where, place = self.rows.beam(step, slots.context[0], trees, beam)
         parent = beam.parent_row[0][where, place]
         states = self.states[batch.slots, torch.from_numpy(parent)]
         outputs = self.head.forward(batch, states, self.cache)
         self.states[batch.slots, torch.from_numpy(place)] = outputs
-        self._score(outputs, where, place, children)
+        write_best(self.head.logits(outputs), self.head.target_ids, (where, place), children)
 
-    def _score(
-        self, outputs: Tensor, slots: np.ndarray, places: np.ndarray, children: Children
-    ) -> None:
-        """Best children of each output [T, h], written at [slot, place]."""
-        logits = self.head.logits(outputs)
-        # The draft distribution is only ever compared with itself, float32 serves any dtype.
-        probability, index = logits.float().softmax(-1).topk(self.limits.max_width, dim=-1)
-        children.token[0][slots, places] = self.head.target_ids[index].numpy()
-        children.probability[0][slots, places] = probability.double().numpy()
+    def release(self, slot: int) -> None:
+        """The slot's next request starts from nothing."""
+        self.rows.done[slot] = 0
+
+    def memory_bytes(self) -> int:
+        """Cache, features and states."""
+        cached = self.cache.bytes_per_token() * len(self.rows.done) * self.rows.cache_rows
+        return cached + self.features.nbytes + self.states.nbytes

@@ -40,18 +40,20 @@ def grow(
     alive: Bools,  # [R, S] slots that drafted in this step
     width: Ints,  # [R, S]
     child_token: Ints,  # [R, S, W, W] best children of each beam node, best first
-    child_probability: Floats,  # [R, S, W, W] conditional draft probability
+    child_probability: Floats,  # [R, S, W, W] conditional draft probability, 0 for no child
     trees: TreeState,
     beam: BeamState,
 ) -> None:
     """Append the scored children as candidates and make the best of them the beam.
 
-    At step 1 the only parent is the root, in place 0. A slot that is not alive gets an empty beam.
+    At step 1 the only parent is the root, in place 0. A node may have fewer children than `width`.
+    A slot that is not alive gets an empty beam.
     """
     replicas, slots = alive.shape
     widest = beam.candidate.shape[2]
     old_candidate = np.empty(widest, np.int64)
     old_ancestors = np.empty((widest, beam.ancestors.shape[3]), np.bool_)
+    place_of_parent = np.empty(widest * widest, np.int64)
     for r in range(replicas):
         for s in range(slots):
             if not alive[r, s]:
@@ -68,10 +70,13 @@ def grow(
             for p in range(parents):
                 above = 1.0 if step == 1 else trees.probability[r, s, old_candidate[p]]
                 for c in range(width[r, s]):
+                    if child_probability[r, s, p, c] <= 0:
+                        break  # best first, so the drafter proposes no more
                     trees.parent[r, s, n] = -1 if step == 1 else old_candidate[p]
                     trees.depth[r, s, n] = step
                     trees.token[r, s, n] = child_token[r, s, p, c]
                     trees.probability[r, s, n] = above * child_probability[r, s, p, c]
+                    place_of_parent[n - first] = p
                     n += 1
             trees.size[r, s] = n
             size = min(width[r, s], n - first)
@@ -86,7 +91,7 @@ def grow(
                     ):
                         best = i
                 beam.candidate[r, s, place] = best
-                row = (best - first) // width[r, s]
+                row = place_of_parent[best - first]
                 beam.parent_row[r, s, place] = row
                 for k in range(old_ancestors.shape[1]):
                     beam.ancestors[r, s, place, k] = step > 1 and old_ancestors[row, k]

@@ -17,7 +17,8 @@ def commit_tokens(
 ) -> None:
     """Append new tokens, count the valid ones [R, S] and mark finished requests [R, S].
 
-    Token i (0 is the first) is valid when emitted by first_token_s + i · objective.
+    Token i (0 is the first) is valid when emitted by first_token_s + i · objective, its own class's
+    objective also where the engine steers by a looser one.
     """
     replicas, n_slots = decoding.shape
     for r in range(replicas):
@@ -31,7 +32,7 @@ def commit_tokens(
             for i in range(n):
                 slots.text[r, s, end + i] = trees.new_tokens[r, s, i]
                 late = clock_s[r] - slots.first_token_s[r, s]
-                valid[r, s] += late <= (slots.emitted[r, s] + i) * slots.tpot_objective_s[r, s]
+                valid[r, s] += late <= (slots.emitted[r, s] + i) * slots.promised_tpot_s[r, s]
             last = trees.new_tokens[r, s, n - 1]
             slots.last_token[r, s] = last
             slots.context[r, s] += n

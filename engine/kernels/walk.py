@@ -2,10 +2,13 @@
 
 At the root take the target's token x; if a kept child carries x go there and repeat, else emit x as
 the bonus token and stop. Lossless for any tree (ALGORITHMS.md section 3). With a margin below 1
-(AdaptiveSpec, lossy) the best child within the margin is taken where x is no child.
+(AdaptiveSpec, lossy) the best child within the margin is taken where x is no child. How x is
+chosen, and how far a child misses it, is the sampler's business.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
@@ -13,32 +16,36 @@ from numba import njit
 from engine.protocol import Bools, Floats, Ints
 from engine.state import SlotState, TreeState
 
+if TYPE_CHECKING:
+    from engine.backends.protocol import Choices
+
 
 @njit(cache=True)
 def walk(
     decoding: Bools,
-    root_token: Ints,  # [R, S] what the target emits after the root
-    node_token: Ints,  # [R, S, N] what it emits after each kept candidate
-    log_ratio: Floats,  # [R, S, N] log target probability of a candidate over the top one's
+    choices: Choices,
     margin: Floats,  # [R, S]
     slots: SlotState,
     trees: TreeState,
 ) -> None:
-    """Fill path, new_tokens, accepted_length and let_through of every decoding slot.
+    """Fill path, new_tokens, accepted_length, let_through and given_up of every decoding slot.
 
-    What lies behind a stop token or the token limit is cut off.
+    What lies behind a stop token or the token limit is cut off. A slot that failed emits nothing.
     """
     replicas, n_slots, _ = trees.parent.shape
+    log_ratio = choices.log_ratio
+    missed = np.zeros(trees.path.shape[2])  # by how much, for each accepted token; 0 when exact
     loose = np.zeros(trees.path.shape[2], np.bool_)
     for r in range(replicas):
         for s in range(n_slots):
             trees.path_length[r, s] = 0
             trees.accepted_length[r, s] = 0
             trees.let_through[r, s] = 0
-            if not decoding[r, s]:
+            trees.given_up[r, s] = 0.0
+            if not decoding[r, s] or choices.failed[r, s]:
                 continue
             node = -1
-            wanted = root_token[r, s]
+            wanted = choices.root_token[r, s]
             length = 0
             while True:
                 best = -1
@@ -57,11 +64,12 @@ def walk(
                 if best < 0:
                     break
                 loose[length] = not exact
+                missed[length] = 0.0 if exact else -log_ratio[r, s, best]
                 trees.path[r, s, length] = best
                 trees.new_tokens[r, s, length] = trees.token[r, s, best]
                 length += 1
                 node = best
-                wanted = node_token[r, s, best]
+                wanted = choices.node_token[r, s, best]
             trees.new_tokens[r, s, length] = wanted
             emitted = min(length + 1, slots.max_tokens[r, s] - slots.emitted[r, s])
             for i in range(emitted):
@@ -72,6 +80,7 @@ def walk(
             trees.path_length[r, s] = min(length, emitted)
             for i in range(trees.path_length[r, s]):
                 trees.let_through[r, s] += loose[i]
+                trees.given_up[r, s] += missed[i]
 
 
 @njit(cache=True)

@@ -43,8 +43,7 @@ class Generator:
         batch = TokenBatch(header, rows, torch.zeros_like(rows), rows, rows, mask, 0, 1)
         hidden, features = self.decoder.forward(batch, self.cache, self._capture())
         assert features is not None
-        for stored in (self.cache.keys, self.cache.values):
-            stored[:, 1:, :, :n] = stored[:, :1, :, :n]
+        self.cache.share(0, n)
         self.features[:, :n] = features.bfloat16()
         self.hidden[:, :n] = hidden.bfloat16()
 

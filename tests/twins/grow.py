@@ -42,6 +42,7 @@ def grow(
         (place, Node(parent, step, tokens[place][c], above * chances[place][c]))
         for place, (parent, above, _) in enumerate(parents)
         for c in range(width)
+        if chances[place][c] > 0
     ]
     best = sorted(range(len(fresh)), key=lambda i: -fresh[i][1].probability)[:width]
     after = [

@@ -13,6 +13,7 @@ class Walked(NamedTuple):
     path: list[int]
     tokens: list[int]
     let_through: int
+    given_up: float
 
 
 def walk(
@@ -29,7 +30,7 @@ def walk(
     """Follow the target's tokens from the root; `room` is how many may still be emitted."""
     path: list[int] = []
     tokens: list[int] = []
-    loose: list[bool] = []
+    missed: list[float | None] = []
     wanted, node = root_token, -1
     while True:
         children = [i for i in sorted(kept) if parent[i] == node]
@@ -39,7 +40,7 @@ def walk(
             tokens.append(wanted)
             break
         node = exact[0] if exact else max(near, key=lambda i: (log_ratio[i], -i))
-        loose.append(not exact)
+        missed.append(None if exact else -log_ratio[node])
         path.append(node)
         tokens.append(token[node])
         wanted = node_token[node]
@@ -47,4 +48,5 @@ def walk(
     ends = [i for i, t in enumerate(tokens) if t in stops]
     if ends:
         tokens = tokens[: ends[0] + 1]
-    return Walked(path[: len(tokens)], tokens, sum(loose[: len(tokens)]))
+    given = [m for m in missed[: len(tokens)] if m is not None]
+    return Walked(path[: len(tokens)], tokens, len(given), sum(given))

@@ -1,0 +1,94 @@
+"""The batches of a drafter that has a network and a cache: catching up, then beams.
+
+Rows of committed text stand at the front of a slot's cache and are run once. Behind them stand the
+scratch rows of the beams, which the next commit overwrites. What runs on a batch is the drafter's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.backends.flat import FlatBatch
+from engine.backends.protocol import Children
+from engine.kernels.beam import BeamState
+from engine.kernels.layout import lay_out_beam, lay_out_rows
+from engine.protocol import Bools, Ints, Limits
+from engine.state import TreeState
+from models.kv_cache import TokenBatch
+
+CATCH_UP_ROWS = 512  # rows a slot in one pass: bounds the mask, which grows with rows times length
+
+
+class CatchUp(NamedTuple):
+    """Committed rows that run together."""
+
+    batch: TokenBatch
+    last: Tensor  # [n] index in the batch of the rows that complete their slot
+    slots: Ints  # [n] their slots
+
+
+class BeamBatch(NamedTuple):
+    """Beam nodes that run together."""
+
+    batch: TokenBatch
+    slots: Ints  # [T]
+    places: Ints  # [T] place in the slot's beam
+
+
+class CommittedRows:
+    """How far each slot's committed text has been run, and what is to run next."""
+
+    def __init__(self, limits: Limits, capacity: int) -> None:
+        self.widest = limits.max_width
+        self.done = np.zeros(limits.slots, np.int64)  # committed rows that have been run
+        self.cache_rows = capacity + limits.max_depth * limits.max_width
+        self.flat = FlatBatch(limits.slots * max(min(capacity, CATCH_UP_ROWS), self.widest))
+
+    def catch_up(self, drafting: Bools, end: Ints, text: Ints, shift: int) -> Iterator[CatchUp]:
+        """Passes that bring drafting slots [S] to `end` rows [S]; row i holds text[i + shift].
+
+        A pass counts as run when the next one is asked for, so an error leaves it to be repeated.
+        """
+        end = np.where(drafting, end, self.done)
+        while (behind := self.done < end).any():
+            until = np.minimum(end, self.done + CATCH_UP_ROWS)
+            longest = int((until - self.done).max())
+            mask = self.flat.mask(len(end), longest, int(until[behind].max()))
+            n = lay_out_rows(self.done, until, text, shift, self.flat.rows, mask)
+            batch, where = self.flat.batch(n, mask), self.flat.slots(n)
+            last = np.flatnonzero(batch.rows.numpy() == end[where] - 1)
+            yield CatchUp(batch, torch.from_numpy(last), where[last])
+            self.done[:] = until
+
+    def beam(self, step: int, committed: Ints, trees: TreeState, beam: BeamState) -> BeamBatch:
+        """The nodes of a beam that is not empty, behind `committed` rows [S] of text."""
+        size = beam.size[0]
+        length = int(committed[size > 0].max()) + step * self.widest
+        mask = self.flat.mask(len(size), int(size.max()), length)
+        n = lay_out_beam(
+            size,
+            beam.candidate[0],
+            beam.ancestors[0],
+            trees.token[0],
+            committed,
+            step,
+            self.flat.rows,
+            mask,
+        )
+        return BeamBatch(self.flat.batch(n, mask), self.flat.slots(n), self.flat.extra(n))
+
+
+def write_best(logits: Tensor, tokens: Tensor | None, at: tuple[Ints, Ints], to: Children) -> None:
+    """The best children by logits [T, V], written at (slots [T], places [T]).
+
+    `tokens` [V] are the target's ids where the drafter numbers tokens otherwise.
+    """
+    # The draft distribution is only ever compared with itself, float32 serves any dtype.
+    probability, index = logits.float().softmax(-1).topk(to.token.shape[-1], dim=-1)
+    to.token[0][at] = (index if tokens is None else tokens[index]).numpy()
+    to.probability[0][at] = probability.double().numpy()

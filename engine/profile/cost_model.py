@@ -1,0 +1,78 @@
+"""What one pass of a network costs: seconds as a function of tokens, cached tokens and requests.
+
+A curve over the tokens, piecewise linear with breakpoints and with jumps where the machine has a
+staircase (captured graph sizes, tile sizes), plus terms linear in what attention reads
+(research/engines.md §7.2). No coefficient is negative, so no cost falls when there is more to do.
+Evaluation only, NumPy only; `fit.py` finds the numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from engine.protocol import Floats
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds over a count: `base_s`, slopes between knots, and jumps. Never falls."""
+
+    base_s: float = 0.0
+    knots: tuple[float, ...] = (0.0,)
+    """Where each slope begins, ascending; the last one goes on for ever."""
+    slopes_s: tuple[float, ...] = (0.0,)
+    """Seconds for each further token from that knot on."""
+    jumps_at: tuple[float, ...] = ()
+    jumps_s: tuple[float, ...] = ()
+    """Seconds added to every count above `jumps_at`."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what is no curve, or might fall."""
+        if len(self.knots) != len(self.slopes_s) or len(self.jumps_at) != len(self.jumps_s):
+            raise ValueError("a curve needs a slope for each knot and a height for each jump")
+        if min((self.base_s, *self.slopes_s, *self.jumps_s)) < 0:
+            raise ValueError("a curve's base, slopes and jumps must not be negative")
+        if list(self.knots) != sorted(self.knots) or not self.knots:
+            raise ValueError(f"a curve's knots must ascend, got {self.knots}")
+
+    def __call__(self, count: ArrayLike) -> Floats:
+        """Seconds at each count, of its shape."""
+        x = np.asarray(count, float)
+        seconds = np.full(x.shape, self.base_s)
+        ends = (*self.knots[1:], np.inf)
+        for start, end, slope in zip(self.knots, ends, self.slopes_s, strict=True):
+            seconds += slope * np.clip(x - start, 0.0, end - start)
+        for at, height in zip(self.jumps_at, self.jumps_s, strict=True):
+            seconds += height * (x > at)
+        return seconds
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """One pass over some tokens of some requests."""
+
+    curve: Curve = Curve()
+    """Over the tokens of the pass."""
+    kv_token_s: float = 0.0
+    """For each cached token of the requests in the pass, read once."""
+    attended_s: float = 0.0
+    """For each pair of a token of the pass and a cached token that it attends to."""
+    request_s: float = 0.0
+    """For each request in the pass."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a negative cost."""
+        if min(self.kv_token_s, self.attended_s, self.request_s) < 0:
+            raise ValueError("the costs of a pass must not be negative")
+
+    def __call__(
+        self, tokens: ArrayLike, kv_tokens: ArrayLike = 0.0, requests: ArrayLike = 1
+    ) -> Floats:
+        """Seconds; `kv_tokens` are those of all requests together. Arrays broadcast."""
+        n, kv, count = (np.asarray(a, float) for a in (tokens, kv_tokens, requests))
+        mean_context = kv / np.maximum(count, 1.0)
+        attended = self.attended_s * n * mean_context
+        return self.curve(n) + self.kv_token_s * kv + attended + self.request_s * count

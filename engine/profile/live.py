@@ -1,0 +1,54 @@
+"""Profile a live server: what to run, who it is, how much memory it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import numpy as np
+import torch
+
+from engine.profile.build import Identity, build_profile
+from engine.profile.hardware_profile import HardwareProfile, MemoryUse
+from engine.profile.machine import this_machine
+from engine.profile.measure import measure
+from engine.profile.schedule import schedule
+from engine.serving import LiveServer
+
+
+def profile_server(
+    server: LiveServer,
+    quick: bool,
+    rounds: int,
+    budget_s: float,
+    seed: int,
+    progress: Callable[[float], None] = lambda done: None,
+) -> HardwareProfile:
+    """Measure for about `budget_s` seconds (two rounds at least) and fit; not stored yet.
+
+    `quick` takes fewer points; `seed` draws the order of trees and what is held out. Raises
+    UserError when the server is too small to measure enough different steps.
+    """
+    orders, holding = np.random.default_rng(seed).spawn(2)
+    settings = server.settings
+    episodes = schedule(settings.limits, settings.context_tokens, quick, orders)
+    steps = measure(server, episodes, rounds, budget_s, progress)
+    identity = Identity(
+        machine=this_machine(),
+        model=server.name,
+        dtype=str(server.decoder.dtype).removeprefix("torch."),
+        drafter=server.drafter.name,
+        threads=torch.get_num_threads(),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return build_profile(identity, steps, _memory(server), holding)
+
+
+def _memory(server: LiveServer) -> MemoryUse:
+    config = server.decoder.config
+    values = 2 * config.layers * config.kv_heads * config.head_dim
+    return MemoryUse(
+        weight_bytes=server.decoder.weight_bytes(),
+        kv_bytes_per_token=values * server.decoder.dtype.itemsize,
+        resident_bytes=server.backend.memory_bytes(),
+    )

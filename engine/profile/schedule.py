@@ -1,0 +1,104 @@
+"""What is measured: episodes of so many requests with so long prompts, and the trees tried in each.
+
+Sizes are spread about evenly in ratio, since a curve that is known at 8 and 16 tokens needs no
+point at 9; around the sizes at which a product changes its kernel they stand close.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.protocol import Limits
+
+
+class Shape(NamedTuple):
+    """A tree that every request of an iteration gets; depth 0 is ordinary decoding."""
+
+    depth: int
+    width: int
+    nodes: int
+
+
+class Episode(NamedTuple):
+    """Requests that decode together, and the trees of their iterations, in order."""
+
+    requests: int
+    prompt_tokens: int
+    shapes: tuple[Shape, ...]
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that each request must be allowed, so that none ends and no tree is cut."""
+        deepest = max(shape.depth for shape in self.shapes)
+        return sum(shape.depth + 1 for shape in self.shapes) + deepest + 2
+
+
+ORDINARY = Shape(0, 1, 0)
+SHAPES = (
+    ORDINARY,
+    *(Shape(1, 1, 1), Shape(2, 1, 2), Shape(3, 1, 3), Shape(3, 2, 4), Shape(5, 1, 5)),
+    *(Shape(3, 4, 7), Shape(6, 2, 11), Shape(4, 4, 15), Shape(4, 4, 19), Shape(5, 4, 23)),
+    *(Shape(5, 4, 27), Shape(6, 8, 31), Shape(5, 8, 39), Shape(6, 8, 47), Shape(8, 8, 63)),
+)
+QUICK_SHAPES = (
+    ORDINARY,
+    *(Shape(1, 1, 1), Shape(3, 1, 3), Shape(3, 4, 7), Shape(4, 4, 15), Shape(5, 4, 23)),
+    *(Shape(6, 8, 31), Shape(8, 8, 63)),
+)
+# (share of the slots, share of the context), so that small servers are measured throughout.
+BATCHES = (
+    *((0.0, 0.04), (0.0, 0.3), (0.0, 0.8), (0.125, 0.15), (0.25, 0.06), (0.25, 0.4)),
+    *((0.5, 0.2), (1.0, 0.05), (1.0, 0.25)),
+)
+QUICK_BATCHES = ((0.0, 0.04), (0.0, 0.4), (0.25, 0.12), (1.0, 0.05))
+PROMPTS = (1, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
+QUICK_PROMPTS = (1, 8, 32, 64, 128, 256)
+# Larger verifications than any useful plan asks for are left to the last slope.
+MOST_TOKENS = 400
+QUICK_MOST_TOKENS = 160
+
+
+def schedule(
+    limits: Limits, context_tokens: int, quick: bool, generator: np.random.Generator
+) -> list[Episode]:
+    """Episodes within the engine's limits; a request has `context_tokens` for prompt and output.
+
+    Every tree of an episode comes twice, at places that `generator` draws. The last episodes are
+    single prompts of every length, each with an ordinary step and a draft that catches up with it.
+    """
+    batches, prompts = (QUICK_BATCHES, QUICK_PROMPTS) if quick else (BATCHES, PROMPTS)
+    most_tokens = QUICK_MOST_TOKENS if quick else MOST_TOKENS
+    episodes = []
+    for slots_share, context_share in batches:
+        requests = max(1, round(slots_share * limits.slots))
+        shapes = [
+            shape
+            for shape in (QUICK_SHAPES if quick else SHAPES)
+            if _fits(shape, limits) and requests * (shape.nodes + 1) <= max(most_tokens, requests)
+        ]
+        order = [shapes[i] for _ in range(2) for i in generator.permutation(len(shapes))]
+        episode = Episode(requests, max(2, int(context_share * context_tokens)), tuple(order))
+        episodes.append(_shortened(episode, context_tokens))
+    alone = [Episode(1, n, (ORDINARY, Shape(1, 1, 1))) for n in prompts]
+    alone = [e for e in alone if e.prompt_tokens + e.output_tokens <= context_tokens]
+    return [*dict.fromkeys(episodes), *alone]
+
+
+def _fits(shape: Shape, limits: Limits) -> bool:
+    return (
+        shape.depth <= limits.max_depth
+        and shape.width <= limits.max_width
+        and shape.nodes <= limits.max_nodes
+    )
+
+
+def _shortened(episode: Episode, context_tokens: int) -> Episode:
+    """The episode with so few trees, and then so short a prompt, that it fits in the context."""
+    shapes = list(episode.shapes)
+    while episode.output_tokens > context_tokens // 2 and len(shapes) > 1:
+        shapes.remove(max(shapes, key=lambda shape: shape.depth))
+        episode = episode._replace(shapes=tuple(shapes))
+    longest = max(1, context_tokens - episode.output_tokens)
+    return episode._replace(prompt_tokens=min(episode.prompt_tokens, longest))

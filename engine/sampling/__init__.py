@@ -1,0 +1,1 @@
+"""What the target says after a node: filters, penalties and keyed noise on its logits."""

@@ -1,0 +1,284 @@
+"""Overload by hand: when the state begins and ends, and what each policy does in it.
+
+An iteration takes 0.25 s and an ordinary one brings every request a token: 4 tokens/s each.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import numpy as np
+import pytest
+
+from engine.classes import ClassTable, SLOClass
+from engine.errors import UserError
+from engine.loop import Engine
+from engine.overload import OverloadRule, PolicyName
+from engine.request import Request, Status
+from engine.settings import EngineSettings
+from tests.random_plans import Choice, ListedPlans
+from tests.scripted_drafter import HandClock
+from tests.scripted_engine import ORDINARY, UNLOADED_S, scripted_engine
+
+CLASSES = ClassTable(
+    (
+        SLOClass("hasty", 1.0, priority=1),  # 8 tokens/s
+        SLOClass("brisk", 1.6),  # 5 tokens/s
+        SLOClass("calm", 4.0),  # 2 tokens/s
+        SLOClass("free", math.inf),
+    )
+)
+HASTY, BRISK, CALM, FREE = range(4)
+TOKENS = 40
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
+    """The engine's only clock."""
+    hand = HandClock(1000.0)
+    monkeypatch.setattr("engine.loop.perf_counter", hand)
+    return hand
+
+
+def rule(policy: PolicyName, **fields: float) -> OverloadRule:
+    """One that judges after two iterations and forgets at once."""
+    return OverloadRule(policy, warm_up_iterations=2, decay=0.0, **fields)  # type: ignore[arg-type]
+
+
+def engine_of(
+    clock: HandClock,
+    of_class: list[int],
+    arrivals: list[float],
+    overload: OverloadRule,
+    slots: int = 2,
+    tokens: int = TOKENS,
+    classes: ClassTable = CLASSES,
+) -> Engine:
+    """An engine over requests of these classes that come then; prompts take no time."""
+    requests = [
+        Request(i, c, [1], tokens, at)
+        for i, (c, at) in enumerate(zip(of_class, arrivals, strict=True))
+    ]
+    answers = [[5] * tokens] * len(requests)
+    engine = scripted_engine(clock, classes, requests, answers, slots=slots, overload=overload)
+    engine.backend.prefill_s = 0.0  # type: ignore[attr-defined]
+    return engine
+
+
+def advance(engine: Engine, iterations: int, plan: Choice = ORDINARY) -> None:
+    """Some iterations, and up to the decision after them."""
+    controller = ListedPlans([plan])
+    for _ in range(iterations):
+        view = engine.next_decision()
+        assert view is not None
+        engine.run_iteration(view, controller)
+    engine.next_decision()
+
+
+def counted(engine: Engine, name: str) -> list[int]:
+    """A count by class."""
+    return engine.overload.counts[name].tolist()
+
+
+# -- the state -------------------------------------------------------------------------------------
+
+
+def test_the_state_begins_and_ends_by_demand_over_offer(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = engine_of(clock, [HASTY, CALM], [0.0, 0.0], rule("none"))
+    with caplog.at_level(logging.INFO, logger="engine.overload"):
+        advance(engine, 1)
+        assert engine.overload.demand_tps(engine.clock_s).tolist() == [8.0, 2.0]
+        assert engine.overload.offered_tps() == 8.0  # two requests at 4 tokens/s
+        assert not engine.overload.active  # one iteration is too few to tell
+        advance(engine, 1)
+        assert engine.overload.active  # 10 > 1.1 * 8
+        advance(engine, 3)
+        assert engine.overload.entries == 1  # told once, not in every iteration
+        advance(engine, 1, Choice(1, 1, 1, 99, 256, 16))  # a draft accepted: 16 tokens/s
+        assert not engine.overload.active
+        advance(engine, 1)
+        assert engine.overload.entries == 2
+    messages = [r.message for r in caplog.records if r.name == "engine.overload"]
+    assert (
+        messages
+        == [
+            "overloaded: 10.0 tokens/s are demanded and 8.0 offered; policy none",
+        ]
+        * 2
+    )
+    assert counted(engine, "overloaded") == [2, 0, 2, 0]
+
+
+def test_between_the_ratios_the_state_stays_as_it_is(clock: HandClock) -> None:
+    # Demand over offer is 10 / 8 = 1.25.
+    patient = engine_of(clock, [HASTY, CALM], [0, 0], rule("none", enter_ratio=1.3))
+    advance(patient, 4)
+    assert not patient.overload.active
+    lasting = engine_of(clock, [HASTY, CALM], [0, 0], rule("none", enter_ratio=1.2))
+    advance(lasting, 4)
+    assert lasting.overload.active
+    object.__setattr__(lasting.overload.rule, "enter_ratio", 9.0)
+    advance(lasting, 4)
+    assert lasting.overload.active  # it would not begin now, but goes on
+
+
+def test_a_completion_objective_demands_what_is_left(clock: HandClock) -> None:
+    classes = ClassTable((SLOClass("whole", math.inf, completion_ratio=40.0),))  # 5 s
+    engine = engine_of(clock, [0, 0], [0.0, 0.0], rule("none"), classes=classes)
+    engine.next_decision()
+    assert engine.overload.demand_tps(1.0).tolist() == [39 / 4, 39 / 4]
+    assert engine.overload.demand_tps(5.0).tolist() == [0.0, 0.0]  # missed: nothing to be done
+
+
+# -- reject ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "rejected"), [("reject", [1, 3]), ("none", []), ("degrade", [])]
+)
+def test_reject_turns_away_whom_it_cannot_serve(
+    clock: HandClock, policy: PolicyName, rejected: list[int]
+) -> None:
+    # Request 0 overloads the engine for its own class and below; 4 comes when it is over.
+    engine = engine_of(
+        clock,
+        [HASTY, BRISK, FREE, HASTY, CALM],
+        [0.0, 1.0, 1.0, 1.0, 50.0],
+        rule(policy),
+        slots=1,
+        tokens=10,
+    )
+    records = {r.id: r for r in engine.serve(ListedPlans([ORDINARY]))}
+    turned_away = [i for i, r in records.items() if r.status is Status.REJECTED]
+    assert sorted(turned_away) == rejected
+    assert sum(counted(engine, "rejected")) == len(rejected)
+    for i in turned_away:
+        record = records[i]
+        assert record.finish_s == 1.0 and math.isnan(record.admitted_s)
+        assert record.has_objective and not record.attained  # a miss like any other
+    assert records[2].status is records[4].status is Status.FINISHED
+
+
+def test_a_higher_priority_is_not_turned_away_for_a_lower_one(clock: HandClock) -> None:
+    classes = ClassTable((SLOClass("first", 4.0, priority=1), SLOClass("last", 1.0)))
+    engine = engine_of(
+        clock, [1, 0, 1], [0.0, 1.0, 1.0], rule("reject"), slots=1, tokens=10, classes=classes
+    )
+    records = {r.id: r.status for r in engine.serve(ListedPlans([ORDINARY]))}
+    assert records == {0: Status.FINISHED, 1: Status.FINISHED, 2: Status.REJECTED}
+    assert counted(engine, "rejected") == [0, 1]
+
+
+# -- degrade ---------------------------------------------------------------------------------------
+
+
+def test_degrade_moves_the_least_of_them_to_looser_classes(clock: HandClock) -> None:
+    engine = engine_of(clock, [HASTY, BRISK], [0.0, 0.0], rule("degrade"))
+    advance(engine, 2)
+    # 13 tokens/s were demanded of 8. The lower priority gives way, one class after the other (5, 2,
+    # 0), before the higher one is touched.
+    assert engine.overload.demand_tps(engine.clock_s).tolist() == [8.0, 0.0]
+    assert counted(engine, "degraded") == [0, 2, 0, 0]
+    view = engine.next_decision()
+    assert view is not None
+    assert view.tpot_objective_s.tolist() == [UNLOADED_S, math.inf]
+    assert view.slo_class.tolist() == [HASTY, BRISK]
+    records = {r.id: r for r in engine.serve(ListedPlans([ORDINARY]))}
+    assert [records[i].slo_class for i in (0, 1)] == [HASTY, BRISK]
+    assert [records[i].degraded_to for i in (0, 1)] == [-1, FREE]
+    # What was promised is what is judged, else degrading would improve attainment.
+    assert [records[i].tpot_objective_s for i in (0, 1)] == [UNLOADED_S, 1.6 * UNLOADED_S]
+    assert not records[1].attained
+    assert records[1].valid_tokens == 1  # token i at 0.25 i, due at 0.2 i
+
+
+def test_of_equal_priorities_the_loosest_gives_way_first(clock: HandClock) -> None:
+    engine = engine_of(clock, [BRISK, CALM], [0.0, 0.0], rule("degrade"))
+    engine.backend.verify_s = 0.34375  # type: ignore[attr-defined]  # 5.8 tokens/s
+    advance(engine, 2)
+    assert engine.overload.demand_tps(engine.clock_s).tolist() == [5.0, 0.0]
+    assert counted(engine, "degraded") == [0, 0, 1, 0]
+
+
+def test_without_degrade_objectives_stay(clock: HandClock) -> None:
+    engine = engine_of(clock, [HASTY, BRISK], [0.0, 0.0], rule("none"))
+    advance(engine, 4)
+    assert engine.overload.active
+    assert engine.slots.tpot_objective_s[0].tolist() == [UNLOADED_S, 1.6 * UNLOADED_S]
+    assert counted(engine, "degraded") == [0, 0, 0, 0]
+    assert all(r.degraded_to == -1 for r in engine.close_records())
+
+
+# -- minimum-progress ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["minimum-progress", "none"])
+def test_minimum_progress_bounds_the_wait_for_a_slot(clock: HandClock, policy: PolicyName) -> None:
+    # One slot, three requests, ten seconds each; the age is 16 * 0.125 = 2 s.
+    engine = engine_of(
+        clock, [HASTY] * 3, [0.0, 0.5, 0.5], rule(policy, progress_age_ratio=16.0), slots=1
+    )
+    records = {r.id: r for r in engine.serve(ListedPlans([ORDINARY]))}
+    assert all(r.status is Status.FINISHED and r.output_tokens == TOKENS for r in records.values())
+    ages = [records[i].queue_age_s for i in range(3)]
+    if policy == "none":
+        assert ages == [0.0, 9.25, 19.0]
+        assert engine.counters["preempted"] == 0
+        return
+    # k requests ahead on one slot: at most (k + 1) ages and the iterations under way.
+    assert ages[1] <= 2.0 + 0.5 and ages[2] <= 2 * (2.0 + 0.5)
+    assert sum(counted(engine, "sliced")) == engine.counters["preempted"] > 3
+    assert sum(r.preempted for r in records.values()) == engine.counters["preempted"]
+
+
+@pytest.mark.parametrize(("policy", "spared"), [("minimum-progress", True), ("none", False)])
+def test_who_is_ahead_of_the_minimum_rate_yields_its_tree(
+    clock: HandClock, policy: PolicyName, spared: bool
+) -> None:
+    # The rate is one token in 0.25 s. Slot 0 speculates at first and is ahead of it; slot 1,
+    # which decodes since later, is held back by slow steps and falls behind.
+    engine = engine_of(clock, [HASTY, HASTY], [0.0, 0.0], rule(policy, progress_tpot_ratio=2.0))
+    advance(engine, 2, Choice([1, 0], 1, [1, 0], 99, 256, 16))
+    assert engine.overload.active
+    engine.backend.verify_s = 0.375  # type: ignore[attr-defined]
+    advance(engine, 2, Choice([1, 0], 1, [1, 0], 99, 256, 16))
+    view = engine.next_decision()
+    assert view is not None
+    outcome = engine.run_iteration(view, ListedPlans([Choice(1, 1, 1, 99, 256, 16)]))
+    assert outcome.drafted.tolist() == ([0, 1] if spared else [1, 1])
+    assert (sum(counted(engine, "yielded")) > 0) == spared
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"policy": "pray"}, "policy is 'pray'; expected one of none, reject, degrade"),
+        ({"enter_ratio": 0.9}, "leave_ratio is 1.0 and enter_ratio 0.9"),
+        ({"decay": 1.0}, "decay is 1.0"),
+        ({"progress_age_ratio": 0.0}, "must be above 0"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused(fields: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        OverloadRule(**fields)  # type: ignore[arg-type]
+
+
+def test_an_unknown_order_is_refused() -> None:
+    with pytest.raises(UserError, match="order is 'lifo'; expected one of fcfs, priority, edf"):
+        EngineSettings(order="lifo")  # type: ignore[arg-type]
+
+
+def test_nothing_is_overloaded_while_nothing_decodes(clock: HandClock) -> None:
+    engine = engine_of(clock, [HASTY], [0.0], rule("reject"))
+    advance(engine, 3)
+    assert engine.overload.active
+    engine.cancel(0)
+    engine.overload.update(engine.clock_s)
+    assert not engine.overload.active
+    assert np.all(engine.overload.demand_tps(engine.clock_s) == 0)
