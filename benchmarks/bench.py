@@ -18,6 +18,7 @@ from benchmarks.figures import Row, UnmeasuredError
 
 if TYPE_CHECKING:
     from benchmarks.fresh_clone import Clones
+    from engine.profile.hardware_profile import HardwareProfile
     from engine.serving import LiveServer
 
 Prompts = list[list[int]]
@@ -48,6 +49,13 @@ class Bench:
         """The networks, loaded once for all figures."""
         self.say("loading the model")
         return self.load_server()
+
+    @cached_property
+    def profile(self) -> HardwareProfile:
+        """What steps cost here, measured once for all figures."""
+        from benchmarks.prediction import measure_profile
+
+        return measure_profile(self)
 
     def prompts(self, name: str, at_least: int = 1) -> Prompts:
         """Prompts of a set as ids; UnmeasuredError when there are too few."""

@@ -65,7 +65,6 @@ FIGURES: tuple[Figure, ...] = (
         "predicted against measured step time, ten-minute run",
         Bar("≤", 5, "% median and 12 % p95", "within 1.5 × the noise of repeated steps"),
         "benchmarks.prediction:served",
-        SETS,
     ),
     Figure(
         "enumeration",
