@@ -63,7 +63,9 @@ def served(bench: Bench, _: str) -> Result:
 
     profile, server = bench.profile, bench.server
     length_s = QUICK_RUN_S if bench.quick else RUN_S
-    config = replace(workload("shifting", max_tokens=TOKENS), duration_s=length_s)
+    config = workload("shifting", max_tokens=TOKENS)
+    prompt_tokens = min(config.prompt_tokens, server.settings.context_tokens - TOKENS)
+    config = replace(config, duration_s=length_s, prompt_tokens=prompt_tokens, truncate=True)
     requests = drawing.drawing(server, config, PromptSet.load())(bench.rng())
     engine = server.engine(requests, settings=replace(server.settings, horizon_s=length_s))
     controller = Changing(QUICK_SHAPES if bench.quick else SHAPES, bench.rng())

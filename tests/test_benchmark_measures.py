@@ -336,7 +336,10 @@ def test_prompts_fit_and_articles_are_used_up(tmp_path: Path) -> None:
 # -- predictions and proofs ------------------------------------------------------------------------
 
 
-def test_predictions_are_judged_by_value_or_noise(bench: Bench) -> None:
+def test_predictions_are_judged_by_value_or_noise(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction, "QUICK_RUN_S", 0.5)
     made = prediction.held_out(bench, "")
     step = bench.profile.fits["step"]
     assert made.value == pytest.approx(100 * step.error_median)
