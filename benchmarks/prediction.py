@@ -14,6 +14,8 @@ import numpy as np
 from benchmarks.bench import Bench
 from benchmarks.decoding import decode_s
 from benchmarks.figures import Result, UnmeasuredError
+from engine.drafters.eagle3 import Eagle3Drafter
+from engine.drafters.model import ModelDrafter
 from engine.profile.command import BUDGET_S, QUICK_BUDGET_S, QUICK_ROUNDS, ROUNDS, SEED
 from engine.profile.hardware_profile import HardwareProfile
 from engine.profile.schedule import QUICK_SHAPES, SHAPES, Shape
@@ -70,24 +72,21 @@ def served(bench: Bench, _: str) -> Result:
     engine = server.engine(requests, settings=replace(server.settings, horizon_s=length_s))
     controller = Changing(QUICK_SHAPES if bench.quick else SHAPES, bench.rng())
     controller.reset(engine.limits)
-    drafted_to = np.zeros(engine.limits.slots, np.int64)  # context that the drafter has run
+    drafter = server.drafter
+    if not isinstance(drafter, Eagle3Drafter | ModelDrafter):
+        raise UnmeasuredError(f"the cost model prices networks, not the drafter {drafter.name}")
     predicted, measured = [], []
     while (view := engine.next_decision()) is not None:
+        behind = view.context_tokens - drafter.rows.done  # rows that a draft has to catch up with
         outcome = engine.run_iteration(view, controller)
         bench.say(f"predicted run: {engine.clock_s:.0f} of {length_s:.0f} s")
         on, context = view.active, view.context_tokens
         depth, width, nodes = controller.shape
-        # A new request in a slot has drafted nothing: its context is shorter than the slot's last.
-        drafted_to = np.where(context < drafted_to, 0, drafted_to)
         deepest = np.minimum(depth, np.maximum(view.remaining_tokens - 1, 0))
         predicted.append(
-            profile.step_s(
-                deepest[on], width, nodes, context[on], catch_up_tokens=(context - drafted_to)[on]
-            )
+            profile.step_s(deepest[on], width, nodes, context[on], catch_up_tokens=behind[on])
         )
         measured.append(decode_s(outcome) - outcome.controller_s)
-        if depth:
-            drafted_to = np.where(on & (deepest > 0), context, drafted_to)
     if not measured:
         raise UnmeasuredError("the run had no iteration")
     off = np.abs(np.array(predicted) / np.array(measured) - 1)

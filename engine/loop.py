@@ -8,13 +8,13 @@ jumps over idle time; whatever the caller does between the two calls is never ch
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
 
 from engine.backends.protocol import Backend, new_children, new_choices
+from engine.checking import check_backend, check_requests
 from engine.classes import ClassTable
 from engine.committing import commit, read_tokens
 from engine.drafting import draft, make_room, select
@@ -68,7 +68,11 @@ class Engine:
         self.backend, self.classes, self.settings = backend, classes, settings
         self.limits, self.unloaded_tpot_s = settings.limits, unloaded_tpot_s
         self.detokenize = detokenize
-        self._check(requests)
+        check_backend(backend, settings)
+        check_requests(
+            requests, classes, settings.context_tokens, backend.vocab_size, detokenize is not None
+        )
+        self._ids = {request.id for request in requests}
         self.slots = new_slots(1, self.limits, settings.capacity_tokens)
         self.trees = new_trees(1, self.limits)
         self.beam = new_beam(1, self.limits)
@@ -81,7 +85,14 @@ class Engine:
             promises_of(classes, unloaded_tpot_s),
         )
         self.ledger = Ledger(self.slots, classes, unloaded_tpot_s)
-        self.overload = Overload(settings.overload, self.ledger, classes, unloaded_tpot_s)
+        self.overload = Overload(
+            settings.overload,
+            self.ledger,
+            self.scheduler,
+            classes,
+            unloaded_tpot_s,
+            self.limits.max_depth,
+        )
         self.power = PowerMeter()
         self.energy = Energy(0.0, self.power.model.idle_watts, self.power.is_measured)
         self.clock_s = 0.0
@@ -91,23 +102,10 @@ class Engine:
         self.prefill_s = 0.0  # of the iteration under way, as is `prefilled`, in tokens
         self.prefilled = 0
         self.start_s = self._admit_s = self._observe_s = 0.0
+        self._decoding_since_s = 0.0  # start of the iteration under way, or of decoding in it
         self.counters = dict.fromkeys(COUNTERS, 0)
         for slot in range(self.limits.slots):
             backend.release(slot)
-
-    def _check(self, requests: Sequence[Request]) -> None:
-        """Raise UserError for what could never be served."""
-        for request in requests:
-            request.check(self.settings.context_tokens)
-            if request.stop_strings and self.detokenize is None:
-                raise UserError(
-                    f"request {request.id} has stop strings, but the engine cannot make text of "
-                    "tokens; give it `detokenize`, or use stop_ids"
-                )
-        self._ids = Counter(request.id for request in requests)
-        twice = [str(request_id) for request_id, count in self._ids.items() if count > 1]
-        if twice:
-            raise UserError(f"requests share the id {', '.join(twice)}; give each its own")
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -118,7 +116,7 @@ class Engine:
 
     def next_decision(self) -> View | None:
         """Admit and prefill until some request decodes; None when the trace is served or cut."""
-        self.start_s = self.clock_s - self._observe_s
+        self.start_s = self._decoding_since_s = self.clock_s - self._observe_s
         self.prefill_s = self._admit_s = 0.0
         self.prefilled = 0
         self.power.begin()
@@ -134,12 +132,16 @@ class Engine:
                     return None
                 # Nothing to serve: the clock jumps, and no work carries over the gap.
                 at = min(self.scheduler.next_arrival_s(), self.settings.horizon_s)
-                self.clock_s = self.start_s = at
+                # Who came during the work just charged has come already: no clock goes back.
+                self.clock_s = self.start_s = max(self.clock_s, at)
                 self.prefill_s = self._admit_s = self._observe_s = 0.0
                 self.prefilled = 0
                 continue
+            somebody_decoded = decoding.any()
             if (active & ~decoding).any():
                 prefill(self)
+            if not somebody_decoded:  # so these prompts held nobody up
+                self._decoding_since_s = self.clock_s
             if self.slots.decoding[0].any():
                 begun = self.read()
                 view = build_view(self)
@@ -249,7 +251,7 @@ class Engine:
         counters["clipped"] += outcome.clipped
         counters["shrunk"] += outcome.shrunk
         if ran:
-            self.overload.observe(emitted / ran, self.iteration_s)
+            self.overload.observe(emitted / ran, self.clock_s - self._decoding_since_s)
 
     # -- how a request loses its slot ----------------------------------------------------------
 

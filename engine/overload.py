@@ -2,17 +2,19 @@
 
 The test, after every iteration: the tokens per second that the objectives of the decoding requests
 demand together exceed what the machine offers them. A request demands 1 / its TPOT objective, or
-the tokens that it may still emit over the time to its completion objective, whichever is more; one
-without objectives, or whose completion objective is missed already, demands nothing by it. Offered
-is what a decoding request got per second of late, times the requests that decode now: counting
-per request keeps a batch that has just grown from looking overloaded. The field's engines leave the
-state undefined (research/slo_serving.md section 1.8), so test, constants and policies are ours.
+the tokens that it may still emit over the time to its completion objective, whichever is more. One
+without objectives demands nothing, nor does a completion objective that is missed already or would
+take more than one slot can ever get, a whole path of the deepest tree in every unloaded step: as
+its end comes near, what cannot be helped would else drown all that can. Offered is what a decoding
+request got per second of late, times the requests that decode now: counting per request keeps a
+batch that has just grown from looking overloaded. The field's engines leave the state undefined
+(research/slo_serving.md section 1.8), so test, constants and policies are ours.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -23,6 +25,7 @@ from engine.errors import UserError
 from engine.ledger import Ledger
 from engine.protocol import Bools, Floats, Ints, Plan
 from engine.request import Request
+from engine.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -73,12 +76,20 @@ class Overload:
     """Watches demand and offer, and applies the rule's policy while demand is infeasible."""
 
     def __init__(
-        self, rule: OverloadRule, ledger: Ledger, classes: ClassTable, unloaded_tpot_s: float
+        self,
+        rule: OverloadRule,
+        ledger: Ledger,
+        scheduler: Scheduler,
+        classes: ClassTable,
+        unloaded_tpot_s: float,
+        max_depth: int,
     ) -> None:
-        self.rule, self.ledger, self.classes = rule, ledger, classes
+        self.rule, self.ledger, self.scheduler, self.classes = rule, ledger, scheduler, classes
         self.priority = np.array([c.priority for c in classes.classes])
         self.progress_age_s = rule.progress_age_ratio * unloaded_tpot_s
         self.progress_tpot_s = rule.progress_tpot_ratio * unloaded_tpot_s
+        self.most_tps = (max_depth + 1) / unloaded_tpot_s
+        """Tokens per second that one slot could get at the very best."""
         self.active = False
         """Whether the engine is overloaded now."""
         self.entries = 0
@@ -98,7 +109,10 @@ class Overload:
         return self.progress_age_s if self._applies("minimum-progress") else float("inf")
 
     def observe(self, tokens_per_request: float, iteration_s: float) -> None:
-        """What the last iteration brought a decoding request on average, and its length."""
+        """What the last iteration brought a decoding request on average, and how long that took.
+
+        Prompts that were read before anybody decoded held nobody up: they do not belong to it.
+        """
         keep = self.rule.decay if self._iterations else 0.0
         self._tokens = keep * self._tokens + (1 - keep) * tokens_per_request
         self._seconds = keep * self._seconds + (1 - keep) * iteration_s
@@ -119,17 +133,22 @@ class Overload:
 
     def demand_tps(self, clock_s: float) -> Floats:
         """[S] tokens per second that the objectives of each decoding request demand."""
+        return self._demand_in(self.ledger.slots.decoding[0], clock_s)
+
+    def _demand_in(self, held: Bools, clock_s: float) -> Floats:
+        """[S] likewise of the requests in the slots `held`."""
         s = self.ledger.slots
-        decoding = s.decoding[0]
-        demand = np.where(decoding, 1.0 / np.where(decoding, s.tpot_objective_s[0], 1.0), 0.0)
-        completion_s = self.ledger.completion_objectives_s
-        if np.isfinite(completion_s).any():
-            for slot in np.flatnonzero(decoding).tolist():
-                left_s = s.arrival_s[0, slot] + completion_s[self._steered_by(slot)] - clock_s
-                if left_s > 0:
-                    left = s.max_tokens[0, slot] - s.emitted[0, slot]
-                    demand[slot] = max(demand[slot], left / left_s)
+        demand = np.where(held, 1.0 / np.where(held, s.tpot_objective_s[0], 1.0), 0.0)
+        if np.isfinite(self.ledger.completion_objectives_s).any():
+            for slot in np.flatnonzero(held).tolist():
+                due_s = float(s.arrival_s[0, slot]) + self._completion_s(slot)
+                left = int(s.max_tokens[0, slot] - s.emitted[0, slot])
+                demand[slot] = self._attainable(demand[slot], pace_tps(left, due_s - clock_s))
         return demand
+
+    def _attainable(self, tpot_tps: float, completion_tps: float) -> float:
+        """The larger demand of the two, of completion only while one slot could meet it."""
+        return max(tpot_tps, completion_tps) if completion_tps <= self.most_tps else tpot_tps
 
     def offered_tps(self) -> float:
         """Tokens per second that the requests which decode now may expect together."""
@@ -139,25 +158,43 @@ class Overload:
 
     # -- reject --------------------------------------------------------------------------------
 
-    def rejected(self, newcomers: Iterable[Request], clock_s: float) -> list[Request]:
-        """Of those who have just come, the ones whose class cannot be served.
+    def rejected(self, newcomers: Sequence[Request], clock_s: float) -> list[Request]:
+        """Of those who have just come, and wait already, the ones that cannot be served.
 
-        A class cannot be served when what it demands and what running requests of its priority or
-        a higher one demand exceed the offer. A class without objectives always can: it waits.
+        One cannot be served when what it demands and what is demanded at its priority or above,
+        by those who decode, read their prompts or wait and by newcomers let in before it, exceed
+        the offer. Without objectives it always can: it waits. The highest priority is asked first.
         """
         if not self._applies("reject"):
             return []
-        demand, offered = self.demand_tps(clock_s), self.offered_tps()
-        running = self.priority[self.ledger.slots.slo_class[0]]
+        s, offered = self.ledger.slots, self.offered_tps()
+        demand = np.zeros(len(self.priority))  # by class
+        np.add.at(demand, s.slo_class[0], self._demand_in(s.active[0], clock_s))
+        fresh = {request.id for request in newcomers}
+        for entry in self.scheduler.waiting:
+            if entry.request.id not in fresh:
+                tpot_tps, completion_tps = self._demand_of(entry.request, clock_s)
+                demand[entry.request.slo_class] += self._attainable(tpot_tps, completion_tps)
         turned_away = []
-        for request in newcomers:
+        for request in sorted(newcomers, key=lambda r: -self.priority[r.slo_class]):
             c = request.slo_class
-            completion_s = self.ledger.completion_objectives_s[c]
-            own = max(1.0 / self.ledger.tpot_objectives_s[c], request.max_tokens / completion_s)
-            if own > 0 and demand[running >= self.priority[c]].sum() + own > offered:
+            tpot_tps, completion_tps = self._demand_of(request, clock_s)
+            # What no slot could ever meet counts here: it is the very arrival to turn away.
+            own = max(tpot_tps, completion_tps)
+            if own > 0 and demand[self.priority >= self.priority[c]].sum() + own > offered:
                 turned_away.append(request)
                 self.counts["rejected"][c] += 1
+            else:
+                demand[c] += self._attainable(tpot_tps, completion_tps)
         return turned_away
+
+    def _demand_of(self, request: Request, clock_s: float) -> tuple[float, float]:
+        """Tokens per second that TPOT and completion objective of one without a slot demand."""
+        c = request.slo_class
+        due_s = request.arrival_s + float(self.ledger.completion_objectives_s[c])
+        parked = self.ledger.parked.get(request.id)
+        left = request.max_tokens - (0 if parked is None else int(parked.emitted))
+        return 1.0 / float(self.ledger.tpot_objectives_s[c]), pace_tps(left, due_s - clock_s)
 
     # -- degrade -------------------------------------------------------------------------------
 
@@ -192,19 +229,36 @@ class Overload:
         request = int(self.ledger.slots.request[0, slot])
         return self.ledger.degraded_to.get(request, int(self.ledger.slots.slo_class[0, slot]))
 
+    def _completion_s(self, slot: int) -> float:
+        """The largest completion objective of all classes by which the request has been served.
+
+        Classes are in order of TPOT alone, and a move that brought an earlier end would add demand.
+        """
+        objectives_s = self.ledger.completion_objectives_s
+        c, steered_by = int(self.ledger.slots.slo_class[0, slot]), self._steered_by(slot)
+        largest_s = float(objectives_s[c])
+        while c != steered_by:
+            c = self.classes.next_looser(c)
+            largest_s = max(largest_s, float(objectives_s[c]))
+        return largest_s
+
     # -- minimum-progress ----------------------------------------------------------------------
 
     def must_yield_slot(self, waiting_since_s: float, clock_s: float) -> int | None:
         """The slot to free for a request that has waited since then; None while there is none.
 
-        Whoever holds a slot longest gives it up, once that is as long as anybody may wait. So with
-        k requests ahead of it on S slots a request waits for at most (k // S + 1) ages and
+        Of those who decode, whoever holds a slot longest gives it up, once that is as long as
+        anybody may wait. Who still reads its prompt keeps its slot: what it has read would be lost,
+        and a long prompt might never get through. So every turn in a slot emits at least a token,
+        and lasts for an age or, where that takes longer, for reading and one iteration; with k
+        requests ahead of it on S slots a request waits for at most (k // S + 1) such turns and
         whatever the iterations then under way take.
         """
-        if not self.ledger.running or clock_s - waiting_since_s < self.most_age_s:
+        decoding = np.flatnonzero(self.ledger.slots.decoding[0]).tolist()
+        if not decoding or clock_s - waiting_since_s < self.most_age_s:
             return None
         entered_s = self.ledger.slots.entered_s[0]
-        slot = min(self.ledger.running, key=lambda slot: (entered_s[slot], slot))
+        slot = min(decoding, key=lambda slot: (entered_s[slot], slot))
         return slot if clock_s - entered_s[slot] >= self.most_age_s else None
 
     def count_slice(self, slot: int) -> None:
@@ -242,3 +296,8 @@ class Overload:
             offered,
             self.rule.policy,
         )
+
+
+def pace_tps(tokens: int, left_s: float) -> float:
+    """Tokens per second that emit so many in the time left; inf once there is none."""
+    return tokens / left_s if left_s > 0 else float("inf")

@@ -69,11 +69,6 @@ class PagePool:
         """Pages that hold so many tokens of one slot."""
         return -(-tokens // self.page_size)
 
-    def reach(self, slot: int) -> int:
-        """Tokens that the slot could hold with every free page: how far a prompt may go on."""
-        rows = (int(self.owned[slot]) + self.free_pages) * self.page_size
-        return min(rows, self.tokens_per_slot)
-
     def tree_pages(self, contexts: Ints) -> int:
         """Pages owned beyond context and root row, `contexts` [S]: held for trees alone."""
         return int(np.maximum(self.owned - self.pages_for(contexts + 1), 0).sum())

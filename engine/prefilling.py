@@ -67,13 +67,15 @@ def _fill_slots(engine: Engine) -> None:
 
 
 def prefill(engine: Engine) -> None:
-    """Process prompts in order of admission until this iteration's token budget is spent."""
+    """Process prompts in the queue's own order until this iteration's token budget is spent."""
     slots, ledger = engine.slots, engine.ledger
     left = engine.prefill_tokens - engine.prefilled
     if left <= 0:  # no request decodes yet: another round of the same budget
         left = engine.prefill_tokens
         engine.prefilled = 0
-    for slot in [slot for slot in ledger.running if not slots.decoding[0, slot]]:
+    reading = [slot for slot in ledger.running if not slots.decoding[0, slot]]
+    reading.sort(key=lambda slot: engine.scheduler.key(ledger.running[slot], engine.clock_s))
+    for slot in reading:
         begun = engine.read()
         start, goal = int(slots.prefilled[0, slot]), int(slots.to_prefill[0, slot])
         end = min(goal, start + left)

@@ -35,6 +35,7 @@ class View(NamedTuple):
     """What a controller sees before it decides. Times are on the engine's clock."""
 
     active: Bools  # [S] decodes in this iteration
+    request: Ints  # [S] id of the request in the slot; a preempted one may return in another slot
     slo_class: Ints  # [S] index into class_names
     tokens_out: Ints  # [S] tokens emitted after the first
     decode_time_s: Floats  # [S] time since the first token
@@ -54,6 +55,8 @@ class View(NamedTuple):
     prefilling: int  # slots whose prompt is not through yet
     kv_free_tokens: int  # rows not taken by contexts
     kv_total_tokens: int
+    kv_free_pages: int  # pages that no request owns: what an admission or a larger tree can get
+    kv_total_pages: int
     memory_bytes: int  # resident memory of the process
     power_watts: float
     power_cap_watts: float  # inf without a cap
@@ -144,8 +147,8 @@ class Controller:
     # Seconds charged for a plan beside what `plan` itself takes: an environment sets it to what it
     # took to compute the features, which an exported controller does within its `plan`.
     decision_s = 0.0
-    # True: without a hardware profile the engine decodes ordinarily instead of asking it
-    # (engine/profile/fallback.py).
+    # True: where there is no hardware profile, who runs the controller decodes ordinarily in its
+    # place (engine/profile/fallback.py).
     needs_profile = False
 
     def reset(self, limits: Limits) -> None:

@@ -79,6 +79,10 @@ class Scheduler:
         """The waiting request that is next; there must be one."""
         return min(self.waiting, key=lambda entry: self._key(entry, clock_s))
 
+    def key(self, request: Request, clock_s: float) -> tuple[float, ...]:
+        """Where a request that came at its arrival stands in the order, the smallest first."""
+        return self._key(Waiting(request, request.arrival_s), clock_s)
+
     def admit(
         self,
         free_slots: Sequence[int],

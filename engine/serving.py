@@ -28,6 +28,7 @@ from engine.protocol import Bools, Candidates, Controller, Limits, Plan, View, u
 from engine.request import Request
 from engine.sampling.params import SamplingParams
 from models.decoder import Decoder
+from models.narrow_product import match_threads
 from models.registry import resolve
 from models.tokenizer import Tokenizer
 
@@ -127,6 +128,7 @@ class LiveServer:
         settings: EngineSettings | None = None,
     ) -> Engine:
         """A fresh episode; only one may be under way at a time, they share the caches."""
+        match_threads()
         return Engine(
             self.backend,
             requests,

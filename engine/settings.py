@@ -31,6 +31,11 @@ class EngineSettings:
     """When more is demanded than the machine can do, and what follows."""
 
     def __post_init__(self) -> None:
+        if self.prefill_tokens < 1:
+            raise UserError(
+                f"prefill_tokens is {self.prefill_tokens}; expected at least 1, or no prompt would "
+                "ever be read"
+            )
         if self.order not in get_args(OrderName):
             raise UserError(
                 f"order is {self.order!r}; expected one of {', '.join(get_args(OrderName))}"

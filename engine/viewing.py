@@ -25,6 +25,7 @@ def build_view(engine: Engine) -> View:
     total = pool.pages * pool.page_size
     return View(
         active=decoding.copy(),
+        request=s.request[0].copy(),
         slo_class=s.slo_class[0].copy(),
         tokens_out=np.where(decoding, s.emitted[0] - 1, 0),
         decode_time_s=decode_time_s[0],
@@ -44,6 +45,8 @@ def build_view(engine: Engine) -> View:
         prefilling=int((s.active[0] & ~decoding).sum()),
         kv_free_tokens=total - int(s.context[0][s.active[0]].sum()),
         kv_total_tokens=total,
+        kv_free_pages=engine.backend.pool.free_pages,
+        kv_total_pages=engine.backend.pool.pages,
         memory_bytes=engine.backend.memory_bytes(),
         power_watts=engine.energy.watts,
         power_cap_watts=float("inf"),

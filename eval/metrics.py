@@ -128,14 +128,19 @@ def tpot_ratio_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
 
 
 def ttft_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
-    """Arrival to first token in seconds; inf where none was emitted."""
-    return percentiles([math.inf if math.isnan(r.ttft_s) else r.ttft_s for r in records])
+    """Arrival to first token in seconds; inf where none was emitted, none that was withdrawn."""
+    rows = [r for r in records if r.status is not Status.CANCELLED]
+    return percentiles([math.inf if math.isnan(r.ttft_s) else r.ttft_s for r in rows])
 
 
 def completion_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
-    """Arrival to end in seconds; inf for a request that did not finish."""
+    """Arrival to end in seconds; inf for a request that did not finish, none that was withdrawn."""
     return percentiles(
-        [r.finish_s - r.arrival_s if r.status is Status.FINISHED else math.inf for r in records]
+        [
+            r.finish_s - r.arrival_s if r.status is Status.FINISHED else math.inf
+            for r in records
+            if r.status is not Status.CANCELLED
+        ]
     )
 
 
@@ -166,7 +171,7 @@ def summarise(records: Sequence[RequestRecord], classes: ClassTable) -> EpisodeM
     """
     return EpisodeMetrics(
         requests=len(records),
-        unfinished=sum(r.status is not Status.FINISHED for r in records),
+        unfinished=sum(r.status is Status.UNFINISHED for r in records),
         output_tokens=sum(r.output_tokens for r in records),
         span_s=span_s(records),
         attainment=attainment(records),

@@ -25,8 +25,9 @@ class Attention(Protocol):
         ...
 
 
-# Tokens a slot up to which the ragged kernel serves; a longer prompt is a matrix product.
-RAGGED_TOKENS = 64
+# Tokens a slot up to which the ragged kernel serves: the largest tree (64 nodes) and its root. A
+# longer prompt is a matrix product.
+RAGGED_TOKENS = 65
 
 
 def plan_attention(batch: TokenBatch, groups: int, dtype: torch.dtype) -> Attention:

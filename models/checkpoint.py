@@ -65,7 +65,7 @@ def check_tensors(
     required: Shapes,
     optional: Shapes | None = None,
 ) -> None:
-    """Raises one UserError that lists every tensor that is missing, unexpected or misshapen."""
+    """Raises one UserError that lists every tensor that is missing, unexpected or unusable."""
     allowed = required | (optional or {})
     differences = [
         f"{name} is missing, expected {list(shape)}"
@@ -79,6 +79,8 @@ def check_tensors(
                 differences.append(f"{name} {got} is not expected")
         elif tuple(got) != allowed[name]:
             differences.append(f"{name} is {got}, expected {list(allowed[name])}")
+        elif tensor.is_floating_point() and not tensor.isfinite().all():
+            differences.append(f"{name} holds numbers that are not finite")
     if differences:
         raise UserError(
             f"{folder}: the weights do not fit config.json, {len(differences)} differences: "

@@ -53,6 +53,8 @@ class DraftHeadConfig:
     """Width of the target's states where it is not the head's own."""
     rope_scaling: Llama3Scaling | None = None
     layer_inputs: tuple[int, ...] | None = None
+    moved_by: int = -1
+    """By how much the list is off if it was moved here from the other format without recounting."""
     """Target layers whose inputs are the features, None for EAGLE's own choice."""
 
     @classmethod
@@ -122,6 +124,7 @@ class DraftHeadConfig:
             target_hidden_size=stated("target_hidden_size"),
             rope_scaling=rope_scaling,
             layer_inputs=_layer_inputs(raw.get(LAYER_IDS), nested.get(LAYER_IDS)),
+            moved_by=1 if nested.get(LAYER_IDS) and not raw.get(LAYER_IDS) else -1,
         )
 
     @property
@@ -134,15 +137,15 @@ class DraftHeadConfig:
 
         Without a list: EAGLE's 2, n//2, n-3. Public files count in two ways, and some were moved
         from one format to the other without recounting; a list that is EAGLE's own choice in
-        either way of counting is taken for that choice. Raises UserError for a list that does not
-        name three layers of the target.
+        the other format's way of counting is taken for that choice. Raises UserError for a list
+        that does not name three layers of the target.
         """
         eagle = (2, target_layers // 2, target_layers - 3)
         if not self.layer_inputs:
             return eagle
         # Engines collect the states in the order of the layers, however the list is ordered.
         chosen = tuple(sorted(self.layer_inputs))
-        if any(chosen == tuple(layer + shift for layer in eagle) for shift in (-1, 0, 1)):
+        if any(chosen == tuple(layer + shift for layer in eagle) for shift in (0, self.moved_by)):
             return eagle
         if len(set(chosen)) != FEATURES or not 0 <= chosen[0] <= chosen[-1] < target_layers:
             raise UserError(
@@ -200,6 +203,7 @@ class DraftHeadConfig:
             "torch_dtype": "bfloat16",
         }
         own = {name: value for name, value in asdict(self).items() if value is not None}
+        del own["moved_by"]
         if self.rope_scaling is not None:
             own["rope_scaling"] = self.rope_scaling.to_config()
         if inputs := own.pop("layer_inputs", None):

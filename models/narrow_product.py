@@ -161,9 +161,10 @@ def _multiply(
                 i += 1
 
 
-def _most_threads() -> int:
-    """Threads that Numba may use, fixed when it was imported."""
-    return int(vars(numba.config)["NUMBA_NUM_THREADS"])
+def match_threads() -> None:
+    """Let Numba use as many threads as torch does, in the calling thread."""
+    most = int(vars(numba.config)["NUMBA_NUM_THREADS"])  # fixed when Numba was imported
+    numba.set_num_threads(min(torch.get_num_threads(), most))
 
 
 class NarrowProduct:
@@ -179,7 +180,7 @@ class NarrowProduct:
         lower, upper = bits[0::2].astype(np.uint32), bits[1::2].astype(np.uint32)
         self._words: NDArray[np.uint32] = lower | np.left_shift(upper, 16, dtype=np.uint32)
         self.n_bytes = self._words.nbytes
-        numba.set_num_threads(min(torch.get_num_threads(), _most_threads()))
+        match_threads()
 
     @staticmethod
     def exact(weight: Tensor) -> bool:

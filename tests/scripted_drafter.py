@@ -94,6 +94,7 @@ class ScriptedBackend:
     pool: PagePool = field(default_factory=lambda: PagePool.sized(16, 64))
     admitted: list[tuple[int, int]] = field(default_factory=list)
     """(slot, request) of every admission."""
+    vocab_size: int = 50
     failing: frozenset[int] = frozenset()
     """Requests whose verification gives no numbers."""
 

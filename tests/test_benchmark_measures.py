@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import acceptance, floor, overhead, peers, prediction, proofs, ratios, speed
+from benchmarks import (
+    acceptance,
+    floor,
+    overhead,
+    peers,
+    prediction,
+    proofs,
+    ratios,
+    sampling_cost,
+    speed,
+)
 from benchmarks.acceptance import Answer, before_loop, loop_start
 from benchmarks.bench import Bench
 from benchmarks.decoding import requests_of, serve
@@ -339,7 +349,7 @@ def test_prompts_fit_and_articles_are_used_up(tmp_path: Path) -> None:
 def test_predictions_are_judged_by_value_or_noise(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction, "QUICK_RUN_S", 0.5)
+    monkeypatch.setattr(prediction, "QUICK_RUN_S", 4.0)
     made = prediction.held_out(bench, "")
     step = bench.profile.fits["step"]
     assert made.value == pytest.approx(100 * step.error_median)
@@ -357,9 +367,17 @@ def test_predictions_are_judged_by_value_or_noise(
     assert judged(Figure("x", "x", Bar("≤", 5), "m:f"), result).status == "holds"
 
 
+def test_sampling_is_compared_on_the_same_steps(bench: Bench) -> None:
+    made = sampling_cost.cost(bench, "gsm8k humaneval")
+    times = made.raw["verify_ms"]
+    assert made.value == pytest.approx(times["sampled"] / times["greedy"])
+    assert set(made.raw["nodes"]["greedy"]) == set(made.raw["nodes"]["sampled"]) == {16 * 5}
+
+
 def test_proofs_are_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proofs, "QUICK_CASES", 8)
     monkeypatch.setattr(proofs, "QUICK_SCHEDULES", 2)
     made = proofs.enumeration(bench, "")
     assert (made.value, made.broken) == (0.0, "")
-    assert proofs.schedules(bench, "").value == 2
+    made = proofs.schedules(bench, "")
+    assert (made.value, made.text, made.broken) == (0.0, "0 of 2", "")

@@ -13,6 +13,7 @@ from engine.limits import clip_plan
 from engine.protocol import Controller, Plan, View, uniform_plan
 from engine.request import Request
 from engine.serving import LiveServer
+from engine.settings import EngineSettings
 from engine.tiny import tiny_server
 from tests.random_plans import Choice, ListedPlans, as_plan
 from tests.test_engine import CAPACITY, LIMITS, requests, started
@@ -37,6 +38,13 @@ def server() -> Iterator[LiveServer]:
         (Request(7, 0, [1], -3, 0.0), "max_tokens is -3"),
         (Request(7, 0, [1] * (LONGEST - 3), 4, 0.0), "exceed the context of 53; shorten"),
         (Request(7, 0, [1], 4, 0.0, frozenset(range(5))), "has 5 stop tokens; at most 4"),
+        (Request(7, 3, [1], 4, 0.0), "request 7: slo_class is 3; expected 0 to 2, the place of"),
+        (Request(7, -1, [1], 4, 0.0), "request 7: slo_class is -1; expected 0 to 2"),
+        (Request(7, 0, [1, 10, 2], 4, 0.0), "the prompt has token 10; expected ids from 0 to 9"),
+        (Request(7, 0, [1, -1, 99], 4, 0.0), "request 7: the prompt has token -1; expected ids"),
+        (Request(7, 0, [1], 4, np.inf), "request 7: arrival_s is inf; expected a finite time"),
+        (Request(7, 0, [1], 4, -np.inf), "request 7: arrival_s is -inf"),
+        (Request(7, 0, [1], 4, np.nan), "request 7: arrival_s is nan"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_refused_at_once(
@@ -49,6 +57,35 @@ def test_a_request_that_cannot_be_served_is_refused_at_once(
 def test_the_longest_request_is_served(server: LiveServer) -> None:
     request = Request(0, 0, [1] * (LONGEST - 6), 6, 0.0, frozenset({11, 12, 13, 14}))
     server.engine([request]).serve(ListedPlans([Choice(4, 3, 10, 30, 256, 3)]))
+    assert len(request.output) == 6
+
+
+@pytest.mark.parametrize("tokens", [0, -5])
+def test_prompts_must_be_read(tokens: int) -> None:
+    with pytest.raises(UserError, match=f"prefill_tokens is {tokens}; expected at least 1"):
+        EngineSettings(LIMITS, CAPACITY, prefill_tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (EngineSettings(LIMITS._replace(slots=4), CAPACITY), r"slots=4.*made for.*slots=3"),
+        (EngineSettings(LIMITS._replace(slots=2), CAPACITY), r"slots=2.*made for.*slots=3"),
+        (EngineSettings(LIMITS._replace(max_nodes=11), CAPACITY), "max_nodes=11.*max_nodes=10"),
+        (EngineSettings(LIMITS, CAPACITY + 1), "capacity_tokens is 65, but its backend holds 64"),
+    ],
+)
+def test_settings_that_the_backend_was_not_made_for_are_refused(
+    server: LiveServer, settings: EngineSettings, sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        server.engine(requests(4), settings=settings)
+
+
+def test_a_smaller_capacity_than_the_backends_is_served(server: LiveServer) -> None:
+    request = Request(0, 0, [1, 2, 3], 6, 0.0)
+    settings = EngineSettings(LIMITS, CAPACITY - 20)
+    server.engine([request], settings=settings).serve(ListedPlans([Choice(4, 3, 10, 30, 256, 3)]))
     assert len(request.output) == 6
 
 

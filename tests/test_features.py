@@ -36,6 +36,7 @@ def make_view(rng: np.random.Generator, scale: float = 1.0, **changes: Any) -> V
     proposed = rng.exponential(4.0 * scale, (slots, depth))
     values: dict[str, Any] = {
         "active": rng.random(slots) < 0.7,
+        "request": np.arange(slots),
         "slo_class": rng.integers(0, 3, slots),
         "tokens_out": tokens,
         "decode_time_s": seconds,
@@ -55,6 +56,8 @@ def make_view(rng: np.random.Generator, scale: float = 1.0, **changes: Any) -> V
         "prefilling": int(rng.integers(0, slots)),
         "kv_free_tokens": int(rng.integers(0, 16384)),
         "kv_total_tokens": 16384,
+        "kv_free_pages": 3,
+        "kv_total_pages": 16,
         "memory_bytes": int(5e8 * scale),
         "power_watts": float(rng.exponential(100 * scale)),
         "power_cap_watts": float(rng.choice([np.inf, 150.0])),

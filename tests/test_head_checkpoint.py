@@ -208,6 +208,9 @@ def test_older_names_of_the_feature_norms_are_read(tmp_path: Path) -> None:
         (FLAT | {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 16, 29]}}, (2, 16, 29)),
         (SPECULATORS | {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}, (2, 16, 29)),
         (SPECULATORS | {"eagle_aux_hidden_state_layer_ids": [2, 16, 29]}, (2, 16, 29)),
+        # Beside EAGLE's choice in either count stand lists that mean what they say.
+        (SPECULATORS | {"eagle_aux_hidden_state_layer_ids": [3, 17, 30]}, (3, 17, 30)),
+        (FLAT | {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 14, 27]}}, (1, 15, 28)),
     ],
 )
 def test_layers_are_counted_as_the_format_counts(

@@ -31,6 +31,7 @@ CLASSES = ClassTable(
 )
 HASTY, BRISK, CALM, FREE = range(4)
 TOKENS = 40
+SLOW_READING = Choice(0, 1, 0, 0, 1, 16)  # one prompt token an iteration
 
 
 @pytest.fixture
@@ -131,6 +132,53 @@ def test_a_completion_objective_demands_what_is_left(clock: HandClock) -> None:
     engine.next_decision()
     assert engine.overload.demand_tps(1.0).tolist() == [39 / 4, 39 / 4]
     assert engine.overload.demand_tps(5.0).tolist() == [0.0, 0.0]  # missed: nothing to be done
+    # One slot gets 40 tokens/s at best: trees of depth 4 accepted whole, 0.125 s a step.
+    assert engine.overload.demand_tps(4.0).tolist() == [39.0, 39.0]
+    assert engine.overload.demand_tps(4.5).tolist() == [0.0, 0.0]  # 78 tokens/s: hopeless
+
+
+@pytest.mark.parametrize("policy", ["degrade", "reject"])
+def test_a_hopeless_request_overloads_nobody(clock: HandClock, policy: PolicyName) -> None:
+    classes = ClassTable(
+        (SLOClass("whole", 4.0, completion_ratio=5.0), SLOClass("calm", 4.0), SLOClass("free", 9.0))
+    )
+    engine = engine_of(clock, [0, 1, 1], [0.0, 0.0, 0.5], rule(policy), classes=classes)
+    advance(engine, 2)
+    # At 0.5 s the first has 0.125 s left for 37 tokens; beside it 4 tokens/s are demanded of 8.
+    assert not engine.overload.active
+    assert engine.overload.demand_tps(engine.clock_s).tolist() == [2.0, 2.0]
+    assert counted(engine, "degraded") == counted(engine, "rejected") == [0, 0, 0]
+
+
+def test_a_prompt_read_while_nobody_decodes_is_no_slow_decoding(clock: HandClock) -> None:
+    judged_at_once = OverloadRule(decay=0.0, warm_up_iterations=1)
+    engine = engine_of(clock, [HASTY, HASTY], [0.0, 0.5625], judged_at_once)
+    engine.backend.prefill_s = 0.5  # type: ignore[attr-defined]
+    engine.backend.verify_s = 0.0625  # type: ignore[attr-defined]
+    # The first prompt delays nobody's tokens, the second those of the first request.
+    for offered, overloaded in ((16.0, False), (2 / 0.5625, True)):
+        view = engine.next_decision()
+        assert view is not None
+        outcome = engine.run_iteration(view, ListedPlans([ORDINARY]))
+        assert outcome.iteration_s == 0.5625
+        assert engine.overload.offered_tps() == pytest.approx(offered)
+        engine.overload.update(engine.clock_s)
+        assert engine.overload.active == overloaded
+
+
+def test_the_clock_never_goes_back_to_an_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ticking(HandClock):
+        """Every reading takes 1/64 s, so that admission takes time."""
+
+        def __call__(self) -> float:
+            self.advance(1 / 64)
+            return self.now_s
+
+    ticking = Ticking()
+    monkeypatch.setattr("engine.loop.perf_counter", ticking)
+    engine = engine_of(ticking, [HASTY], [0.01], rule("none"))  # comes during the first look
+    engine.next_decision()
+    assert engine.slots.admitted_s[0, 0] == 1 / 64
 
 
 # -- reject ----------------------------------------------------------------------------------------
@@ -172,6 +220,38 @@ def test_a_higher_priority_is_not_turned_away_for_a_lower_one(clock: HandClock) 
     assert counted(engine, "rejected") == [0, 1]
 
 
+def test_reject_counts_all_whom_it_has_let_in(clock: HandClock) -> None:
+    # Each of the first class demands 2 of the 8 tokens/s; what runs is of the last class.
+    classes = ClassTable((SLOClass("first", 4.0, priority=1), SLOClass("last", 1.0)))
+    arrivals = [0.0] * 2 + [1.0] * 100 + [2.0] * 3
+    requests = [Request(i, int(i < 2), [1] * 12, TOKENS, at) for i, at in enumerate(arrivals)]
+    answers = [[5] * TOKENS] * len(requests)
+    engine = scripted_engine(clock, classes, requests, answers, slots=3, overload=rule("reject"))
+    engine.backend.prefill_s = 0.0  # type: ignore[attr-defined]
+    advance(engine, 3)
+    advance(engine, 1, SLOW_READING)
+    assert engine.clock_s == 1.0 and engine.overload.offered_tps() == 8.0
+    assert counted(engine, "rejected") == [96, 0]  # of those who come together, four get in
+    advance(engine, 4, SLOW_READING)
+    # One of the four still reads its prompt, three wait, and they demand all there is.
+    assert engine.clock_s == 2.0 and engine.overload.offered_tps() == 8.0
+    assert engine.slots.active[0].all() and not engine.slots.decoding[0, 2]
+    assert len(engine.scheduler.waiting) == 3
+    assert counted(engine, "rejected") == [99, 0]
+
+
+def test_reject_lets_no_lower_priority_in_before_a_higher_one(clock: HandClock) -> None:
+    # Of 8 tokens/s nothing that runs counts at priority 1 or above, and each newcomer demands 8.
+    classes = ClassTable(
+        (SLOClass("first", 1.0, priority=2), SLOClass("next", 1.0, priority=1), SLOClass("last", 1))
+    )
+    engine = engine_of(
+        clock, [2, 2, 1, 0], [0.0, 0.0, 1.0, 1.0], rule("reject"), tokens=10, classes=classes
+    )
+    records = {r.id: r.status for r in engine.serve(ListedPlans([ORDINARY]))}
+    assert [i for i, status in records.items() if status is Status.REJECTED] == [2]
+
+
 # -- degrade ---------------------------------------------------------------------------------------
 
 
@@ -203,6 +283,45 @@ def test_of_equal_priorities_the_loosest_gives_way_first(clock: HandClock) -> No
     assert counted(engine, "degraded") == [0, 0, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("classes", "verify_s", "running", "demand"),
+    [
+        # The looser class must be through in 5 s, which would take 37 / 4.5 tokens/s.
+        ((SLOClass("a", 1.0), SLOClass("b", 2.0, completion_ratio=40.0)), 0.25, 2, [4.0, 4.0]),
+        # What the second class has forgiven the third does not bring back.
+        (
+            (
+                SLOClass("a", 1.0, completion_ratio=40.0),
+                SLOClass("b", 2.0),
+                SLOClass("c", 4.0, completion_ratio=20.0),
+            ),
+            0.5,
+            1,
+            [2.0],
+        ),
+    ],
+)
+def test_a_move_never_adds_demand(
+    clock: HandClock,
+    classes: tuple[SLOClass, ...],
+    verify_s: float,
+    running: int,
+    demand: list[float],
+) -> None:
+    engine = engine_of(
+        clock,
+        [0] * running,
+        [0.0] * running,
+        rule("degrade"),
+        slots=running,
+        classes=ClassTable(classes),
+    )
+    engine.backend.verify_s = verify_s  # type: ignore[attr-defined]
+    advance(engine, 2)
+    assert engine.overload.demand_tps(engine.clock_s).tolist() == demand
+    assert sum(counted(engine, "degraded")) == 2
+
+
 def test_without_degrade_objectives_stay(clock: HandClock) -> None:
     engine = engine_of(clock, [HASTY, BRISK], [0.0, 0.0], rule("none"))
     advance(engine, 4)
@@ -232,6 +351,36 @@ def test_minimum_progress_bounds_the_wait_for_a_slot(clock: HandClock, policy: P
     assert ages[1] <= 2.0 + 0.5 and ages[2] <= 2 * (2.0 + 0.5)
     assert sum(counted(engine, "sliced")) == engine.counters["preempted"] > 3
     assert sum(r.preempted for r in records.values()) == engine.counters["preempted"]
+
+
+def test_minimum_progress_takes_no_slot_from_a_request_that_reads(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Request 1 reads its prompt since 0.25 s. When 0 leaves, 2 gets its slot, and 3 has waited for
+    # the age of 1 s while 1 holds a slot as long, longer than anybody.
+    requests = [
+        Request(0, HASTY, [1], TOKENS, 0.0, cancel_at_s=1.25),
+        Request(1, HASTY, [1] * 12, TOKENS, 0.25),
+        Request(2, HASTY, [1], TOKENS, 0.25),
+        Request(3, HASTY, [1], TOKENS, 0.25),
+    ]
+    slicing = rule("minimum-progress", progress_age_ratio=8.0)
+    engine = scripted_engine(clock, CLASSES, requests, [[5] * TOKENS] * 4, overload=slicing)
+    engine.backend.prefill_s = 0.0  # type: ignore[attr-defined]
+    decoded: list[bool] = []
+    take_slot = engine.take_slot
+
+    def noted(slot: int, displaced: bool) -> None:
+        decoded.append(bool(engine.slots.decoding[0, slot]))
+        take_slot(slot, displaced)
+
+    monkeypatch.setattr(engine, "take_slot", noted)
+    plans = [SLOW_READING] * 5 + [ORDINARY] * 500
+    records = {r.id: r for r in engine.serve(ListedPlans(plans))}
+    assert decoded and all(decoded)
+    assert all(records[i].status is Status.FINISHED for i in (1, 2, 3))
+    assert records[1].admitted_s == 0.25 and records[1].first_token_s == 1.25
+    assert records[1].preempted < records[1].output_tokens  # a token in every turn
 
 
 @pytest.mark.parametrize(("policy", "spared"), [("minimum-progress", True), ("none", False)])

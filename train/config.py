@@ -38,6 +38,10 @@ class Serving:
     """Tokens of a KV page; none: one page a request."""
     kv_pool_tokens: int | None = None
     """Tokens that the KV pool holds; none: all slots full. Fewer are memory pressure."""
+    order: Literal["fcfs", "priority", "edf"] = "fcfs"
+    """Who of the waiting requests is next: first come, the class's priority, earliest deadline."""
+    overload: Literal["none", "reject", "degrade", "minimum-progress"] = "none"
+    """What the engine does when more is demanded than it can give."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     """Auto: what two seconds of measuring find fastest."""
     threads: int = 0

@@ -62,9 +62,10 @@ def served_workload(serving: Serving) -> WorkloadConfig:
 
 def load_server(serving: Serving) -> LiveServer:
     """The live server that the options name; takes seconds. Raises UserError."""
+    from engine.overload import OverloadRule
     from engine.serving import LiveConfig, LiveServer
 
-    return LiveServer.load(
+    server = LiveServer.load(
         LiveConfig(
             model=serving.model,
             draft_head=serving.draft_head,
@@ -76,6 +77,10 @@ def load_server(serving: Serving) -> LiveServer:
             kv_pool_tokens=serving.kv_pool_tokens,
         )
     )
+    server.settings = replace(
+        server.settings, order=serving.order, overload=OverloadRule(serving.overload)
+    )
+    return server
 
 
 def drawing(server: LiveServer, serving: Serving, config: WorkloadConfig) -> Draw:
@@ -132,6 +137,7 @@ def compare(
     config = shortened(served_workload(serving), ARRIVING * seconds)
     episodes = arrivals.held_out(drawing(server, serving, config), seeds)
     settings = replace(server.settings, horizon_s=seconds)
+    controllers = {name: priced(c, server) for name, c in controllers.items()}
     total = seeds * len(controllers)
 
     with ProgressLine(console, "compare", total) as line:
@@ -154,6 +160,21 @@ def compare(
         low, high = config.shifts.duration_s
         title += f", regimes of {low:.2g} to {high:.2g} s"
     return table.build(comparison, classes, title, subject, rng)
+
+
+def priced(controller: Controller, server: LiveServer) -> Controller:
+    """The controller with this machine's cost model, if it asks for one.
+
+    Where none was measured, one that needs it is replaced by ordinary decoding, and that is logged.
+    """
+    if not controller.needs_profile:
+        return controller
+    from engine.profile.fallback import with_profile
+    from engine.profile.hardware_profile import HardwareProfile
+
+    dtype = str(server.decoder.dtype).removeprefix("torch.")
+    profile = HardwareProfile.find(server.name, dtype, server.drafter.name)
+    return with_profile(controller, profile)
 
 
 def observed(folder: Path, model: str, controller: str, seed: int) -> Observers:

@@ -45,6 +45,7 @@ class LiveBackend:
         Without a `drafter` one is made of `head` (`make_drafter`).
         """
         self.decoder, self.limits, self.capacity = decoder, limits, capacity
+        self.vocab_size = decoder.config.vocab_size
         self.pool = PagePool.sized(limits.slots, capacity, page_size, kv_pool_tokens)
         # A cache of so many slots of one page each is the pool's storage.
         self.cache = decoder.new_cache(self.pool.pages, self.pool.page_size)

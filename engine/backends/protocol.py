@@ -66,6 +66,8 @@ class Backend(Protocol):
 
     pool: PagePool
     """Which slot owns which KV pages; the loop reserves in it before every step."""
+    vocab_size: int
+    """Tokens that the target knows: prompts hold ids from 0 to below it."""
 
     def admit(self, slot: int, request: Request) -> None:
         """The request gets the slot, for the first time or again."""

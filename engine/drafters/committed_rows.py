@@ -90,5 +90,7 @@ def write_best(logits: Tensor, tokens: Tensor | None, at: tuple[Ints, Ints], to:
     """
     # The draft distribution is only ever compared with itself, float32 serves any dtype.
     probability, index = logits.float().softmax(-1).topk(to.token.shape[-1], dim=-1)
+    if not torch.isfinite(probability).all():
+        raise FloatingPointError("the draft network's logits are not numbers")
     to.token[0][at] = (index if tokens is None else tokens[index]).numpy()
     to.probability[0][at] = probability.double().numpy()

@@ -67,7 +67,9 @@ class Eagle3Drafter(Drafter):
         write_best(self.head.logits(outputs), self.head.target_ids, (where, place), children)
 
     def release(self, slot: int) -> None:
-        """The slot's next request starts from nothing."""
+        """The slot's next request starts from nothing, and meets no NaN of this one."""
+        if self.rows.done[slot]:
+            self.cache.scrub(np.array([slot]))
         self.rows.done[slot] = 0
 
     def memory_bytes(self) -> int:

@@ -60,7 +60,9 @@ class ModelDrafter(Drafter):
         write_best(self.decoder.logits(hidden), None, (where, place), children)
 
     def release(self, slot: int) -> None:
-        """The slot's next request starts from nothing."""
+        """The slot's next request starts from nothing, and meets no NaN of this one."""
+        if self.rows.done[slot]:
+            self.cache.scrub(np.array([slot]))
         self.rows.done[slot] = 0
 
     def memory_bytes(self) -> int:

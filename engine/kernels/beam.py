@@ -70,7 +70,7 @@ def grow(
             for p in range(parents):
                 above = 1.0 if step == 1 else trees.probability[r, s, old_candidate[p]]
                 for c in range(width[r, s]):
-                    if child_probability[r, s, p, c] <= 0:
+                    if not child_probability[r, s, p, c] > 0:  # a NaN is no child either
                         break  # best first, so the drafter proposes no more
                     trees.parent[r, s, n] = -1 if step == 1 else old_candidate[p]
                     trees.depth[r, s, n] = step

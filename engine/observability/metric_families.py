@@ -49,7 +49,16 @@ class ServingFamilies:
 
         self.running = gauge("vllm:num_requests_running", "Requests that hold a slot.", *BY_CLASS)
         self.waiting = gauge("vllm:num_requests_waiting", "Requests in the queue.", *BY_CLASS)
-        self.kv_usage = gauge("vllm:kv_cache_usage_perc", "Share of KV rows in use, 0 to 1.")
+        self.kv_usage = gauge("vllm:kv_cache_usage_perc", "Share of KV pages in use, 0 to 1.")
+        self.kv_fragmentation = gauge(
+            "draftgym:kv_fragmentation", "Share of the owned KV rows that hold no committed token."
+        )
+        self.kv_tree_pages = gauge(
+            "draftgym:kv_tree_pages", "KV pages owned beyond context and root, for trees alone."
+        )
+        self.overloads = gauge(
+            "draftgym:overload_actions", "What the overload policy did so far.", *BY_CLASS, "action"
+        )
         self.prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens processed.")
         self.generation_tokens = counter("vllm:generation_tokens", "Tokens emitted.")
         self.preemptions = counter("vllm:num_preemptions", "Slots that requests had to give up.")

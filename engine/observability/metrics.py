@@ -66,7 +66,13 @@ class ServingMetrics(ServingFamilies):
         for name, held, queued in zip(self._class_names, running, view.queued, strict=True):
             self.running.set(int(held), name)
             self.waiting.set(int(queued), name)
-        self.kv_usage.set(1 - view.kv_free_tokens / view.kv_total_tokens)
+        self.kv_usage.set(1 - view.kv_free_pages / view.kv_total_pages)
+        contexts = slots.context[0] * slots.active[0]
+        self.kv_fragmentation.set(engine.backend.pool.fragmentation(contexts))
+        self.kv_tree_pages.set(engine.backend.pool.tree_pages(contexts))
+        for action, counts in engine.overload.counts.items():
+            for name, count in zip(self._class_names, counts, strict=True):
+                self.overloads.set(int(count), name, action)
 
     def _count_emissions(self, engine: Engine, view: View, outcome: Outcome) -> None:
         ended_s = outcome.start_s + outcome.iteration_s

@@ -135,7 +135,7 @@ def show(profile: HardwareProfile, places: Sequence[Path]) -> None:
     print_line(f"power       {low:.0f} to {high:.0f} W ({source})")
     memory = profile.memory
     print_line(
-        f"memory      weights {memory.weight_bytes / 2**20:.0f} MiB, KV "
+        f"memory      weights read per token {memory.weight_bytes / 2**20:.0f} MiB, KV "
         f"{memory.kv_bytes_per_token / 1024:.0f} KiB a token, process "
         f"{memory.resident_bytes / 2**20:.0f} MiB"
     )
