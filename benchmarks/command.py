@@ -99,7 +99,8 @@ def run(
 
     started = datetime.now(UTC).isoformat(timespec="seconds")
     bench.rows, bench.say = results.rows, show.progress
-    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    # Paths of the machine that measured say nothing elsewhere.
+    command = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
     with show:
         for figure in chosen:
             show.begin(figure)

@@ -16,15 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import ratios
 from benchmarks.bench import Bench
-from benchmarks.decoding import requests_of, serve
 from benchmarks.figures import Result, UnmeasuredError
-from benchmarks.speed import ORDINARY, TOKENS, split_prompts, warm_up
+from benchmarks.speed import WARM_TOKENS, ordinary_over, split_prompts
 from models.decoder import read_tensors
 from models.gguf_convert import BLOCK_NAMES, OUTER_NAMES
 from models.registry import resolve
-from policies.registry import make
 
 CONTEXT = 1024
 
@@ -49,46 +46,17 @@ def plain(bench: Bench, sets: str) -> Result:
             str(path), n_ctx=CONTEXT, n_threads=torch.get_num_threads(),
             n_threads_batch=torch.get_num_threads(), logits_all=False, verbose=False,
         )  # fmt: skip
-        warm_up(bench, prompts[0], (ORDINARY,))
-        _theirs(llama, prompts[0], 4)
-        ours_s, theirs_s, same = [], [], 0
-        for index, prompt in enumerate(prompts):
-            bench.say(f"llama.cpp: prompt {index + 1} of {len(prompts)}")
-            answers: dict[bool, list[int]] = {}
-            for mine in (True, False) if index % 2 == 0 else (False, True):
-                if mine:
-                    served = serve(bench.server, requests_of([prompt], TOKENS), make(ORDINARY))
-                    ours_s.append(served.seconds)
-                    answers[mine] = served.outputs[0]
-                else:
-                    seconds, answers[mine] = _theirs(llama, prompt, TOKENS)
-                    theirs_s.append(seconds)
-            same += answers[True] == answers[False]
-    counts = np.full(len(prompts), float(TOKENS))
-    ratio = ratios.of_rates(counts, np.array(ours_s), counts, np.array(theirs_s), bench.rng())
-    here, there = counts.sum() / sum(ours_s), counts.sum() / sum(theirs_s)
-    return Result(
-        value=ratio.value,
-        text=f"{ratio}×",
-        note=f"{here:.1f} against {there:.1f} tokens/s; same text {same} of {len(prompts)}",
-        raw={
-            "tokens_per_s": {"draftgym": here, "llama_cpp": there},
-            "interval_95": [ratio.low, ratio.high],
-            "prompts": len(prompts),
-            "new_tokens": TOKENS,
-        },
-    )
 
+        def answer(prompt: list[int], tokens: int) -> tuple[float, list[int]]:
+            llama.reset()
+            stream = llama.generate(prompt, temp=0.0, repeat_penalty=1.0)
+            tokens_out = [int(next(stream))]
+            begun = perf_counter()
+            tokens_out += [int(next(stream)) for _ in range(tokens)]
+            return perf_counter() - begun, tokens_out
 
-def _theirs(llama: Any, prompt: list[int], tokens: int) -> tuple[float, list[int]]:
-    """Greedy tokens of llama.cpp: seconds for those after the first, and all of them."""
-    llama.reset()
-    stream = llama.generate(prompt, temp=0.0, repeat_penalty=1.0)
-    answer = [int(next(stream))]
-    begun = perf_counter()
-    for _ in range(tokens):
-        answer.append(int(next(stream)))
-    return perf_counter() - begun, answer
+        answer(prompts[0], WARM_TOKENS)
+        return ordinary_over(bench, "llama_cpp", prompts, answer)
 
 
 def permute(weight: NDArray[Any], heads: int) -> NDArray[Any]:

@@ -7,7 +7,7 @@ those it is reported on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -30,6 +30,8 @@ QUICK_BATCH_TREES = ("chain(2)", "chain(3)")
 TOKENS = 64
 BATCH = 8
 WARM_TOKENS = 6
+# prompt and count to the seconds for so many tokens after the first, and the whole answer
+PeerAnswer = Callable[[list[int], int], tuple[float, list[int]]]
 
 
 def batch1(bench: Bench, sets: str) -> Result:
@@ -119,29 +121,42 @@ def transformers(bench: Bench, sets: str) -> Result:
     Theirs is the time of a whole answer less that of a one-token answer, taken in the same turn.
     """
     each = 2 if bench.quick else 4
-    tokens = TOKENS // 2 if bench.quick else TOKENS
     prompts = [p for _, p in split_prompts(bench, sets.split(), each, 0)[0]]
     generate = transformers_reference(bench.load_transformers(bench.server))
     generate(prompts[0], WARM_TOKENS)
+
+    def answer(prompt: list[int], tokens: int) -> tuple[float, list[int]]:
+        begun = perf_counter()
+        generate(prompt, 1)
+        first_s = perf_counter() - begun
+        begun = perf_counter()
+        tokens_out = generate(prompt, tokens + 1)
+        return perf_counter() - begun - first_s, tokens_out
+
+    return ordinary_over(bench, "transformers", prompts, answer)
+
+
+def ordinary_over(
+    bench: Bench, name: str, prompts: Sequence[list[int]], theirs: PeerAnswer
+) -> Result:
+    """Ordinary decoding here over a peer's, batch 1, in turns; neither stops at an end token.
+
+    `theirs` answers a prompt with so many tokens after the first: their seconds, and all tokens.
+    """
+    tokens = TOKENS // 2 if bench.quick else TOKENS
     warm_up(bench, prompts[0], (ORDINARY,))
     ours_s, theirs_s, same = [], [], 0
     for index, prompt in enumerate(prompts):
-        bench.say(f"transformers: prompt {index + 1} of {len(prompts)}")
+        bench.say(f"{name}: prompt {index + 1} of {len(prompts)}")
         answers: dict[bool, list[int]] = {}
-        turns = (True, False) if index % 2 == 0 else (False, True)
-        for ours in turns:
+        for ours in (True, False) if index % 2 == 0 else (False, True):
             if ours:
-                # No end token: theirs does not stop either.
                 served = serve(bench.server, requests_of([prompt], tokens), make(ORDINARY))
                 ours_s.append(served.seconds)
                 answers[ours] = served.outputs[0]
             else:
-                begun = perf_counter()
-                generate(prompt, 1)
-                first_s = perf_counter() - begun
-                begun = perf_counter()
-                answers[ours] = generate(prompt, tokens + 1)
-                theirs_s.append(perf_counter() - begun - first_s)
+                seconds, answers[ours] = theirs(prompt, tokens)
+                theirs_s.append(seconds)
         same += answers[True] == answers[False]
     counts = np.full(len(prompts), float(tokens))
     ratio = ratios.of_rates(counts, np.array(ours_s), counts, np.array(theirs_s), bench.rng())
@@ -151,9 +166,9 @@ def transformers(bench: Bench, sets: str) -> Result:
         text=f"{ratio}×",
         note=f"{here:.1f} against {there:.1f} tokens/s; same text {same} of {len(prompts)}",
         raw={
-            "tokens_per_s": {"draftgym": here, "transformers": there},
+            "tokens_per_s": {"draftgym": here, name: there},
             "interval_95": [ratio.low, ratio.high],
-            "decode_seconds": {"draftgym": ours_s, "transformers": theirs_s},
+            "decode_seconds": {"draftgym": ours_s, name: theirs_s},
             "prompts": len(prompts),
             "new_tokens": tokens,
             "same_text": f"{same} of {len(prompts)}",

@@ -9,23 +9,26 @@ from pathlib import Path
 from engine.errors import UserError
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write UTF-8 `text` beside `path`, then rename; missing folders are made.
-
-    Raises UserError when the place cannot be written.
-    """
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Write beside `path` (text as UTF-8), then rename; makes missing folders. Raises OSError."""
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)
-            os.replace(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def write_named(path: Path, text: str) -> None:
+    """`write_atomic` to where the user said; raises UserError where it cannot be written."""
+    try:
+        write_atomic(path, text)
     except OSError as error:
         raise UserError(
             f"{path} cannot be written ({error.strerror}); name a file in a folder with free space "

@@ -1,8 +1,8 @@
 """The small operations between a layer's products, each as one pass over float32 rows in Numba.
 
-Written with torch operators they take as long as reading the weights of a small model does: a
-norm is seven calls, a rotary embedding five. `models.layers` uses these on the CPU in float32 and
-plain torch otherwise; the tests hold the two against each other.
+Written with torch operators a norm is seven calls and a rotary embedding five, and for a few rows
+of a small model the calls cost more than the arithmetic. `models.layers` uses these on the CPU in
+float32 and plain torch otherwise; the tests hold the two against each other.
 """
 
 from __future__ import annotations
@@ -43,10 +43,7 @@ _power_of_two: Any = intrinsic(_write_exponent)
 
 @njit(cache=True, fastmath=True, error_model="numpy", inline="always")
 def exp(x: Any) -> Any:
-    """e^x in float32 for x ≤ 88, relative error below 1e-7 · (1 + |x|); the compiler vectorizes it.
-
-    The library's own is a call for each number and takes ten times as long.
-    """
+    """e^x in float32 for x ≤ 88, relative error below 1e-7 · (1 + |x|); can be vectorized."""
     t = max(x * LOG2_E, SMALLEST_EXPONENT)
     whole = np.floor(t + np.float32(0.5))
     f = t - whole

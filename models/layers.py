@@ -17,7 +17,8 @@ from models.narrow_product import NarrowProduct
 from models.rope import Llama3Scaling
 
 # A weight is packed once for a typical number of rows; the packing serves other sizes at about
-# the same speed. Up to NARROW_ROWS rows the narrow form is the faster one (two AMD Milan cores).
+# the same speed. Up to NARROW_ROWS rows the narrow form is the faster one on two AMD Milan cores
+# (`python -m benchmarks.passes` shows both).
 PACK_ROWS = 64
 NARROW_ROWS = 48
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.atomic_write import write_atomic
 from engine.errors import UserError
-from train import run_folder
 from train.callbacks import JsonLines
 from train.command_line import as_toml, file_arguments, parse
 from train.config import Serving, TrainConfig
@@ -45,14 +45,14 @@ def test_a_full_disk_leaves_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "last.zip"
-    run_folder.write_atomic(path, b"old")
+    write_atomic(path, b"old")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        run_folder.write_atomic(path, b"new and longer")
+        write_atomic(path, b"new and longer")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["last.zip"]
 

@@ -229,10 +229,10 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
     controllers = named(config.policy)
     shown = served_workload(serving)
     PromptSet.load(serving.prompts)  # what is wrong with them is told before seconds of loading
+    from engine.atomic_write import write_atomic
     from eval import table
     from eval.versions import versions
     from train.interrupt import StopRequest
-    from train.run_folder import write_atomic
 
     now = datetime.now()
     out = config.out or RUNS / f"evaluate-{shown.name}-{now:%Y%m%d-%H%M%S}"

@@ -16,13 +16,14 @@ import numpy as np
 from stable_baselines3 import PPO
 
 import envs
+from engine.atomic_write import write_atomic
 from engine.drawing import Draw
 from engine.errors import UserError
 from train.callbacks import Bar, Clock, Limit, Recorder, Saver, run_logger
 from train.config import Learning, TrainConfig
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
-from train.run_folder import RunFolder, write_atomic
+from train.run_folder import RunFolder
 from train.timed_ppo import TimedRolloutBuffer, TimedSteps
 from train.window import Watched
 

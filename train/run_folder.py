@@ -6,16 +6,15 @@ Every file is written whole or not at all. What the files mean to a trainer is `
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from engine.atomic_write import write_atomic
 from engine.errors import UserError
 from eval.versions import versions
 from train.command_line import RUNS, as_toml
@@ -24,22 +23,6 @@ from train.config import TrainConfig
 RUN_FORMAT = 1
 UNFINISHED = "unfinished"
 DONE = "DONE"
-
-
-def write_atomic(path: Path, content: bytes | str) -> None:
-    """Write beside `path`, then rename: a full disk or a kill leaves the old file or none."""
-    data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 class RunFolder:

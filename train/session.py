@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.atomic_write import write_atomic
 from engine.classes import DEFAULT_CLASSES
 from engine.workload import PromptSet, WorkloadConfig
 from eval.versions import hardware
@@ -24,7 +25,7 @@ from train.command_line import crash_reports
 from train.config import Serving, TrainConfig
 from train.interrupt import StopRequest
 from train.progress import ProgressLine, clock, new_console
-from train.run_folder import RunFolder, write_atomic
+from train.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.atomic_write import write_atomically
+from engine.atomic_write import write_named
 from engine.loop import Engine
 from engine.protocol import Outcome, View
 from engine.request import RequestRecord
@@ -104,4 +104,4 @@ class AcceptanceByRequest:
         """Write one line a request, in the order in which they ended."""
         if self.path is not None:
             rows = [json.dumps(one.as_row()) + "\n" for one in self.ended]
-            write_atomically(self.path, "".join(rows))
+            write_named(self.path, "".join(rows))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.atomic_write import write_atomically
+from engine.atomic_write import write_named
 from engine.loop import Engine
 from engine.observability.exposition import Counter, exposition
 from engine.observability.metric_families import ServingFamilies
@@ -42,7 +42,7 @@ class ServingMetrics(ServingFamilies):
     def close(self) -> None:
         """Write the text."""
         if self.path is not None:
-            write_atomically(self.path, self.text())
+            write_named(self.path, self.text())
 
     # -- an iteration --------------------------------------------------------------------------
 

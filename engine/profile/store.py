@@ -15,7 +15,7 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.atomic_write import write_atomically
+from engine.atomic_write import write_named
 from engine.errors import UserError
 from engine.profile.machine import Machine
 from models.model_cache import cache_root
@@ -49,7 +49,7 @@ def stored_profiles(machine: Machine, model: str, dtype: str | None, drafter: st
 def write(path: Path, profile: Any) -> None:
     """Write a dataclass; raises UserError when the place cannot be written."""
     raw = {"format": FORMAT, "version": VERSION, **asdict(profile)}
-    write_atomically(path, json.dumps(raw, indent=1, allow_nan=False) + "\n")
+    write_named(path, json.dumps(raw, indent=1, allow_nan=False) + "\n")
 
 
 def read(path: Path, kind: type[Value]) -> Value:
