@@ -7,9 +7,14 @@ is how NARROW_ROWS was chosen. No engine, no drafter: the floor of what a step c
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from time import perf_counter
+from typing import TYPE_CHECKING
 from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from models.kv_cache import TokenBatch
 
 CONTEXT = 200
 SHAPES = ((1, 1), (1, 3), (1, 6), (1, 9), (1, 33), (8, 1), (8, 2), (8, 3), (16, 1), (16, 3))
@@ -38,6 +43,9 @@ def main() -> None:
         each = mask.expand(requests, rows, CONTEXT + rows).contiguous()
         return TokenBatch(tokens, at, slots, at, at - CONTEXT, each, 0, requests)
 
+    def whole_pass(tokens: TokenBatch) -> None:
+        decoder.logits(decoder.forward(tokens, cache)[0])
+
     def products(rows: int) -> None:
         wide = torch.zeros(rows, decoder.config.hidden_size, dtype=decoder.dtype)
         inner = torch.zeros(rows, decoder.config.intermediate_size, dtype=decoder.dtype)
@@ -57,9 +65,9 @@ def main() -> None:
         for requests, rows in SHAPES:
             tokens, total = batch(requests, rows), requests * rows
             times = (
-                milliseconds(lambda t=tokens: decoder.logits(decoder.forward(t, cache)[0])),
-                milliseconds(lambda n=total: products_in(n, n)),
-                milliseconds(lambda n=total: products_in(0, n)),
+                milliseconds(partial(whole_pass, tokens)),
+                milliseconds(partial(products_in, total, total)),
+                milliseconds(partial(products_in, 0, total)),
             )
             cells = " | ".join(f"{value:.1f}" for value in times)
             print(f"| {requests} | {rows} | {cells} |", flush=True)
