@@ -154,6 +154,37 @@ def test_the_seed_matters(server: LiveServer) -> None:
         assert (a.output != b.output) == (a.sampling.temperature > 0)
 
 
+@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(1.0, top_p=0.95)])
+def test_a_token_that_makes_float32_nan_fails_those_that_hold_it(sampling: SamplingParams) -> None:
+    """Through the float32 kernels of the whole pass, which are compiled with `fastmath`."""
+    prompts = [[i % 15, (3 * i) % 15, *([15] if i in (2, 7) else [i % 7])] for i in range(10)]
+
+    def answers(bad: float | None) -> list[tuple[Status, list[int]]]:
+        small = tiny_server(0, 16, "float32", limits=LIMITS, capacity_tokens=CAPACITY)
+        if bad is not None:
+            small.decoder.embedding[15] = bad
+        served = [Request(i, 0, p, 8, 0.0, sampling=sampling) for i, p in enumerate(prompts)]
+        settings = EngineSettings(LIMITS, CAPACITY, 16)
+        records = small.engine(served, DEFAULT_CLASSES, settings).serve(
+            ListedPlans([DEEP._replace(depth=0)])
+        )
+        status = {record.id: record.status for record in records}
+        return [(status[request.id], list(request.output)) for request in served]
+
+    clean, broken = answers(None), answers(float("nan"))
+    assert all(status is Status.FINISHED for status, _ in clean)
+    for number, (status, text) in enumerate(clean):
+        # The last token of an answer is never read.
+        read = prompts[number] + text[:-1]
+        if 15 in prompts[number]:
+            assert broken[number] == (Status.FAILED, [])
+        elif 15 in read:
+            assert broken[number] == (Status.FAILED, text[: text.index(15) + 1])
+        else:
+            assert broken[number] == (status, text)
+    assert sum(status is Status.FAILED for status, _ in broken) < len(prompts)
+
+
 # -- the law over seeds, and what breaks it ------------------------------------------------------
 
 SEEDS = 400

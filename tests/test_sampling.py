@@ -251,11 +251,15 @@ def test_bfloat16_and_float32_logits_are_drawn_from_alike() -> None:
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_logits_that_are_not_finite_fail_their_request_alone(bad: float, sampled: bool) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_logits_that_are_not_finite_fail_their_request_alone(
+    bad: float, sampled: bool, dtype: torch.dtype
+) -> None:
     limits = Limits(slots=3, max_depth=3, max_width=2, max_nodes=8)
     params = [SamplingParams(1.0 * sampled, top_p=0.9, logprobs=True)] * 3
     it, other = (Pass(Case(np.random.default_rng(2), 1, limits), params) for _ in range(2))
     assert it.slots.decoding.all()
+    it.logits, other.logits = it.logits.to(dtype), other.logits.to(dtype)
     row = it.nodes.index((1, -1))
     it.logits[row, 3 if bad > 0 or np.isnan(bad) else slice(None)] = bad
     it.choose(margin=0.5)
@@ -266,6 +270,18 @@ def test_logits_that_are_not_finite_fail_their_request_alone(bad: float, sampled
         assert s == 1 or it.chosen(s, c) == other.chosen(s, c)
     text = np.ones((3, 4), np.int64)
     assert it.sampler.first(0, it.logits[row : row + 1], text, 1) == FAILED_TOKEN
+
+
+@pytest.mark.parametrize("params", [GREEDY, SamplingParams(1.0, top_p=0.9)])
+def test_no_place_in_a_float32_row_hides_a_nan(params: SamplingParams) -> None:
+    sampler, text = Sampler(1), np.ones((1, 4), np.int64)
+    sampler.admit(0, Request(0, 0, [1], 9, 0.0, sampling=params))
+    clean = torch.randn(1, 1003, generator=torch.Generator().manual_seed(0))
+    assert sampler.first(0, clean, text, 1) != FAILED_TOKEN
+    for place in (*range(40), 500, *range(960, 1003)):  # any lane of a vector, and what is left
+        logits = clean.clone()
+        logits[0, place] = float("nan")
+        assert sampler.first(0, logits, text, 1) == FAILED_TOKEN
 
 
 def test_a_forbidden_token_is_no_failure() -> None:

@@ -9,7 +9,7 @@ a constant a row, which cancels in both uses.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 
 from engine.protocol import Bools, Floats, Ints
 from engine.sampling.noise import gumbel, stream, uniform
@@ -20,7 +20,7 @@ OFTEN = 0.98
 GUMBEL_OFTEN = float(-np.log(-np.log(OFTEN)))
 
 
-@njit(cache=True)
+@njit(cache=True, parallel=True)
 def draw(
     levels: Floats,  # [n, vocabulary]
     floor: Floats,  # [n] lowest level of the support
@@ -31,24 +31,29 @@ def draw(
     score: Floats,  # [n], written: s of that token
 ) -> None:
     """Draw a token for every row by keyed noise; ties go to the lower token."""
-    for i in range(len(token)):
-        heat = temperature[i]
-        if heat == 0.0:
+    for i in prange(len(token)):
+        if temperature[i] > 0.0:
+            state = stream(seed[i], position[i])
+            token[i], score[i] = _draw_one(levels[i], floor[i], temperature[i], state, token[i])
+
+
+@njit(cache=True)
+def _draw_one(
+    levels: Floats, floor: float, temperature: float, state: np.uint64, likeliest: int
+) -> tuple[int, float]:
+    """The winner among a row's tokens from `floor` on, and its score; noise for no other token."""
+    best, token = -np.inf, likeliest
+    for v in range(len(levels)):
+        level = levels[v]
+        if level < floor:
             continue
-        state = stream(seed[i], position[i])
-        best = -np.inf
-        for v in range(levels.shape[1]):
-            level = levels[i, v]
-            if level < floor[i]:
-                continue
-            u = uniform(state, v)
-            if u < OFTEN and level + heat * GUMBEL_OFTEN <= best:
-                continue
-            s = level + heat * gumbel(u)
-            if s > best:
-                best = s
-                token[i] = v
-        score[i] = best
+        u = uniform(state, v)
+        if u < OFTEN and level + temperature * GUMBEL_OFTEN <= best:
+            continue
+        s = level + temperature * gumbel(u)
+        if s > best:
+            best, token = s, v
+    return token, best
 
 
 @njit(cache=True)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.protocol import Floats, Ints
-
-FIRST_WIDTH = 128  # tokens looked at first for a nucleus that no top-k bounds
+from engine.sampling.nucleus import cut_nuclei
 
 
 def floors(
@@ -39,10 +38,10 @@ def floors(
         floor[rows] = np.maximum(floor[rows], best[np.arange(len(rows)), k - 1])
         inside = np.arange(best.shape[1]) < k[:, None]
         weight = _weights(best, highest[rows], temperature[rows]) * inside
-        _cut_nuclei(floor, rows, best, weight, top_p[rows] * weight.sum(1))
-    rows = np.flatnonzero((top_k == 0) & (top_p < 1.0))
-    if len(rows):
-        _cut_open_nuclei(floor, rows, levels, highest, temperature, top_p)
+        _cut_runs(floor, rows, best, weight, top_p[rows] * weight.sum(1))
+    if (top_p < 1.0).any():
+        # Also called where top-k bounds every run, and then idle: a warm-up compiles it anyhow.
+        cut_nuclei(levels.numpy(), highest, temperature, top_p, top_k, floor)
     return floor
 
 
@@ -63,26 +62,9 @@ def _weights(values: Floats, highest: Floats, temperature: Floats) -> Floats:
     return np.exp((values - highest[:, None]) / temperature[:, None])
 
 
-def _cut_nuclei(floor: Floats, rows: Ints, best: Floats, weight: Floats, wanted: Floats) -> None:
+def _cut_runs(floor: Floats, rows: Ints, best: Floats, weight: Floats, wanted: Floats) -> None:
     """Raise the floors of rows to the end of the run whose weight reaches `wanted`."""
     enough = np.cumsum(weight, axis=1) >= wanted[:, None]
     # Rounding may leave a full run a hair short of a wanted share of 1: then all of it stays.
     last = np.where(enough.any(1), enough.argmax(1), (weight > 0).sum(1) - 1)
     floor[rows] = np.maximum(floor[rows], best[np.arange(len(rows)), last])
-
-
-def _cut_open_nuclei(
-    floor: Floats, rows: Ints, levels: Tensor, highest: Floats, temperature: Floats, top_p: Floats
-) -> None:
-    """Nuclei without top-k: look at more and more tokens until every run is long enough."""
-    scaled = levels[torch.from_numpy(rows)] - torch.from_numpy(highest[rows, None]).to(levels)
-    scaled /= torch.from_numpy(temperature[rows, None]).to(levels)
-    wanted = top_p[rows] * scaled.exp_().sum(-1).double().numpy()
-    width = min(FIRST_WIDTH, levels.shape[1])
-    while len(rows):
-        best = _largest(levels, rows, width)
-        weight = _weights(best, highest[rows], temperature[rows])
-        reached = (weight.sum(1) >= wanted) | (width == levels.shape[1])
-        _cut_nuclei(floor, rows[reached], best[reached], weight[reached], wanted[reached])
-        rows, wanted = rows[~reached], wanted[~reached]
-        width = min(8 * width, levels.shape[1])

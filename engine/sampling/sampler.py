@@ -94,14 +94,16 @@ class Sampler:
 
         FAILED_TOKEN when the logits are not finite.
         """
-        token = int(logits.argmax())
-        if not torch.isfinite(logits[0, token]):
+        likeliest, finite = _likeliest(logits)
+        if not finite[0]:
             return FAILED_TOKEN
+        token = int(likeliest[0])
         if not self.plain[slot]:
             none = np.zeros((len(text), 0), np.int64)
             rows = Rows(np.array([slot]), np.array([-1]), np.array([0]))
             lengths = np.full(len(text), length)
-            token = int(self._draw(logits.clone(), rows, Text(lengths, text, none, none)).token[0])
+            there = Text(lengths, text, none, none)
+            token = int(self._draw(logits, likeliest, rows, there).token[0])
         if self.logprobs[slot]:
             self.first_logprob[slot] = log_probability(logits[0], token)
         return token
@@ -120,8 +122,7 @@ class Sampler:
 
         `slot` and `candidate` (-1 the root) are by row, `margin` is by slot. Fills `choices`.
         """
-        likeliest = logits.argmax(-1)
-        finite = torch.isfinite(logits.gather(1, likeliest[:, None])[:, 0]).numpy()
+        likeliest, finite = _likeliest(logits)
         failed = choices.failed[0]
         failed[:] = False
         failed[slot[~finite]] = True
@@ -137,7 +138,11 @@ class Sampler:
             depth = np.where(candidate < 0, 0, trees.depth[0][slot, candidate])[rows]
             some = Rows(slot[rows], candidate[rows], depth)
             text = Text(slots.context[0] + 1, slots.text[0], trees.parent[0], trees.token[0])
-            drawn = self._draw(logits[torch.from_numpy(rows)], some, text)
+            if len(rows) < len(logits):
+                index = torch.from_numpy(rows)
+                drawn = self._draw(logits[index], likeliest[index], some, text)
+            else:  # no copy of what may be many megabytes
+                drawn = self._draw(logits, likeliest, some, text)
             token[rows] = drawn.token
             if loose.any():
                 self._compare(drawn, some, loose, trees, choices)
@@ -148,12 +153,13 @@ class Sampler:
         if len(asked):
             fill_logprobs(logits, asked, slot, candidate, trees, choices)
 
-    def _draw(self, levels: Tensor, rows: Rows, text: Text) -> Drawn:
-        """Choose a token for each row; `levels` [n, vocabulary] are penalised in place."""
-        if levels.dtype not in (torch.float32, torch.float64):
-            levels = levels.float()
+    def _draw(self, logits: Tensor, likeliest: Tensor, rows: Rows, text: Text) -> Drawn:
+        """Choose a token for each row of logits [n, vocabulary], likeliest tokens [n] known."""
+        wide = logits.dtype in (torch.float32, torch.float64)
+        levels = (logits if wide else logits.float()).contiguous()
         at = rows.slot
         if (self.penalty[at] != 1.0).any():
+            levels = levels.clone()  # the logits stay as they are: log probabilities need them
             penalise(
                 levels.numpy(),
                 rows.slot,
@@ -164,8 +170,9 @@ class Sampler:
                 text.parent,
                 text.token,
             )
-        best = levels.max(-1)
-        token, score = best.indices.numpy(), best.values.double().numpy()
+            likeliest = levels.argmax(-1)
+        token = likeliest.numpy().copy()
+        score = levels.gather(1, likeliest[:, None])[:, 0].double().numpy()
         floor = np.full(len(at), -np.inf)
         temperature, seed = self.temperature[at], self.seed[at]
         position = text.length[at] + rows.depth - self.prompt_tokens[at]
@@ -204,6 +211,16 @@ class Sampler:
             trees.token[0],
             choices.log_ratio[0],
         )
+
+
+def _likeliest(logits: Tensor) -> tuple[Tensor, Bools]:
+    """The token with the largest logit of each row [n], and whether that logit is finite.
+
+    To torch's argmax a NaN is larger than any number, so none escapes. A kernel compiled with
+    `fastmath` may assume that there are none, and must not be asked.
+    """
+    likeliest = logits.argmax(-1)
+    return likeliest, torch.isfinite(logits.gather(1, likeliest[:, None])[:, 0]).numpy()
 
 
 def _has_children(slot: Ints, candidate: Ints, trees: TreeState) -> Bools:
