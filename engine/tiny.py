@@ -107,10 +107,11 @@ def tiny_server(
     limits: Limits | None = None,
     capacity_tokens: int = 256,
     drafter: str = "eagle3",
+    attention: str = "auto",
 ) -> LiveServer:
     """A `LiveServer` on the tiny networks; its tokenizer is None, prompts are lists of ids.
 
-    Raises UserError for an unknown drafter.
+    Raises UserError for an unknown drafter or attention.
     """
     decoder = tiny_decoder(seed, vocab, dtype)
     network: DraftNetwork | None = None
@@ -120,4 +121,6 @@ def tiny_server(
         network = tiny_decoder(seed, vocab, dtype, DRAFT_LAYERS)
     elif drafter not in DRAFTERS:
         raise UserError(f"no drafter is called {drafter!r}; known are {', '.join(DRAFTERS)}")
-    return LiveServer(decoder, network, None, limits or Limits(), capacity_tokens, "tiny")
+    return LiveServer(
+        decoder, network, None, limits or Limits(), capacity_tokens, "tiny", attention=attention
+    )

@@ -2,11 +2,13 @@
 
 Linear layers run over the T tokens as they are; here queries are laid out per slot, since the
 slots' contexts differ. Grouped queries are folded into the query axis, so keys and values are
-read once and never repeated in memory.
+read once and never repeated in memory. A network is handed an `AttentionBackend` and asks it for
+every pass; which there are to choose from is `models.attention_choice`'s.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import torch
@@ -14,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.kv_cache import KVCache, Place, TokenBatch
+from models.layers import rotate, rotate_and_store
 from models.ragged_attention import RaggedAttention
 
 
@@ -23,6 +26,68 @@ class Attention(Protocol):
     def attend(self, layer: int, query: Tensor, cache: KVCache, first: int, end: int) -> Tensor:
         """query [T, heads, head_dim] to mixed values [T, heads * head_dim]."""
         ...
+
+
+class StoringAttention(ABC):
+    """An attention that writes the new keys and values itself."""
+
+    @abstractmethod
+    def store(self, layer: int, keys: Tensor, values: Tensor, cache: KVCache) -> None:
+        """Write keys and values [T, kv_heads, head_dim] of the pass's tokens."""
+
+    @abstractmethod
+    def attend(self, layer: int, query: Tensor, cache: KVCache, first: int, end: int) -> Tensor:
+        """query [T, heads, head_dim] to mixed values [T, heads * head_dim]."""
+
+
+class AttentionBackend(Protocol):
+    """Who plans attention for a network, pass by pass."""
+
+    @property
+    def compiled_layers(self) -> bool:
+        """Whether passes over a few rows may go through `models.fused_layer` instead."""
+        ...
+
+    def plan(self, batch: TokenBatch, cache: KVCache, heads: int) -> Attention:
+        """The attention of one pass over a cache, with so many query heads."""
+        ...
+
+
+class PlainAttention:
+    """Torch's own or, in float32 on a CPU, the ragged kernel: what suits the batch."""
+
+    compiled_layers = True
+
+    def plan(self, batch: TokenBatch, cache: KVCache, heads: int) -> Attention:
+        """`plan_attention` for the cache's heads and number format, where the cache is."""
+        device = cache.keys.device
+        if device.type != "cpu":
+            batch = batch._replace(tokens=batch.tokens.to(device), mask=batch.mask.to(device))
+        return plan_attention(batch, heads // cache.keys.shape[2], cache.keys.dtype)
+
+
+def attend_new(
+    plan: Attention,
+    layer: int,
+    mixed: Tensor,
+    heads: int,
+    tables: tuple[Tensor, Tensor],
+    batch: TokenBatch,
+    cache: KVCache,
+) -> Tensor:
+    """Attention of a layer's fused product `mixed`, as `rotate_and_store` takes it, stored first.
+
+    Mixed values [T, heads * head_dim].
+    """
+    if isinstance(plan, StoringAttention):
+        kv_heads, head_dim = cache.keys.shape[2], cache.keys.shape[4]
+        parts = mixed.view(len(mixed), -1, head_dim).split((heads, kv_heads, kv_heads), dim=1)
+        at = tables[0][batch.positions], tables[1][batch.positions]
+        query = rotate(parts[0], *at)
+        plan.store(layer, rotate(parts[1], *at), parts[2], cache)
+    else:
+        query = rotate_and_store(mixed, heads, tables, batch, cache, layer)
+    return plan.attend(layer, query, cache, batch.first_slot, batch.end_slot)
 
 
 # Tokens a slot up to which the ragged kernel serves: the largest tree (64 nodes) and its root. A
@@ -47,8 +112,9 @@ class AttentionPlan:
     def __init__(self, batch: TokenBatch, groups: int, dtype: torch.dtype) -> None:
         n_slots, width, length = batch.mask.shape
         allowed = batch.mask.unsqueeze(1).expand(n_slots, groups, width, length)
-        self.mask = torch.zeros((n_slots, 1, groups * width, length), dtype=dtype)
-        self.mask.masked_fill_(~allowed.reshape(n_slots, 1, groups * width, length), -1e30)
+        shape = (n_slots, 1, groups * width, length)
+        self.mask = torch.zeros(shape, dtype=dtype, device=batch.mask.device)
+        self.mask.masked_fill_(~allowed.reshape(shape), -1e30)
         self.local_slots = batch.slots - batch.first_slot
         self.offsets = batch.offsets
         self.shape = (n_slots, width)

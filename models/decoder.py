@@ -12,11 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.attention import plan_attention
+from models.attention import AttentionBackend, PlainAttention, attend_new
 from models.checkpoint import check_tensors, read_tensors
 from models.decoder_config import DecoderConfig
+from models.fused_layer import few_rows, layer_arrays, run_layer
 from models.kv_cache import KVCache, TokenBatch
-from models.layers import Linear, rms_norm, rotary_tables, rotate_and_store, swiglu
+from models.layers import Linear, rms_norm, rotary_tables, swiglu
 
 
 class DecoderLayer:
@@ -43,6 +44,13 @@ class DecoderLayer:
         self.down = Linear(get("mlp.down_proj"))
         self.input_norm = get("input_layernorm")
         self.post_norm = get("post_attention_layernorm")
+        self.arrays = layer_arrays(
+            (self.query_key_value, self.output, self.gate_up, self.down),
+            self.post_norm,
+            self.input_norm,
+            self.bias,
+            (self.head_norms[0][1], self.head_norms[1][1]) if self.head_norms else None,
+        )
 
     def project(self, x: Tensor, eps: float) -> Tensor:
         """Query, key and value [T, (heads + 2 kv_heads) * head_dim] of normed inputs x [T, h]."""
@@ -56,12 +64,13 @@ class DecoderLayer:
 
 
 class Decoder:
-    """Target model with its weights in one dtype on the CPU."""
+    """Target model with its weights in one dtype, on their device; `attention` may be exchanged."""
 
     def __init__(
         self, config: DecoderConfig, weights: dict[str, Tensor], dtype: torch.dtype
     ) -> None:
         self.config, self.dtype = config, dtype
+        self.attention: AttentionBackend = PlainAttention()
         weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
         self.embedding = weights["model.embed_tokens.weight"]
         self.layers = [
@@ -70,9 +79,10 @@ class Decoder:
         self.norm = weights["model.norm.weight"]
         self._head_weight = self.embedding if config.tied else weights["lm_head.weight"]
         self.head = Linear(self._head_weight)
-        self.cos, self.sin = rotary_tables(
+        tables = rotary_tables(
             config.head_dim, config.context, config.rope_base, dtype, config.rope_scaling
         )
+        self.cos, self.sin = (table.to(self.embedding.device) for table in tables)
 
     @classmethod
     def from_folder(cls, folder: Path, dtype: torch.dtype) -> Decoder:
@@ -83,8 +93,8 @@ class Decoder:
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """An empty cache for `slots` requests of at most `capacity` tokens, tree included."""
-        c = self.config
-        return KVCache(c.layers, slots, c.kv_heads, capacity, c.head_dim, self.dtype)
+        c, device = self.config, self.embedding.device
+        return KVCache(c.layers, slots, c.kv_heads, capacity, c.head_dim, self.dtype, device)
 
     def forward(
         self,
@@ -93,23 +103,60 @@ class Decoder:
         capture: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor | None]:
         """Run T tokens: normed hidden [T, h], and the inputs of the `capture` layers [T, 3h]."""
-        c = self.config
-        plan = plan_attention(batch, c.heads // c.kv_heads, self.dtype)
-        tables = self.cos, self.sin
         hidden = self.embedding[batch.tokens]
         captured: dict[int, Tensor] = {}
+        if not self._run_few_rows(hidden, batch, cache, capture, captured):
+            hidden = self._run_many_rows(hidden, batch, cache, capture, captured)
+        features = torch.cat([captured[i] for i in capture], dim=-1) if capture else None
+        return rms_norm(hidden, self.norm, self.config.norm_eps), features
+
+    def _run_few_rows(
+        self,
+        hidden: Tensor,
+        batch: TokenBatch,
+        cache: KVCache,
+        capture: Sequence[int],
+        captured: dict[int, Tensor],
+    ) -> bool:
+        """All layers on `hidden` in place, one compiled call each; False where that cannot be."""
+        c = self.config
+        compiled = self.attention.compiled_layers
+        if not compiled or any(layer.arrays is None for layer in self.layers):
+            return False
+        rows = few_rows(batch, cache, c.heads // c.kv_heads, (self.cos, self.sin))
+        if rows is None:
+            return False
+        stream, keys, values = hidden.numpy(), cache.keys.numpy(), cache.values.numpy()
+        for index, layer in enumerate(self.layers):
+            if index in capture:
+                captured[index] = hidden.clone()
+            run_layer(
+                layer.arrays, rows, stream, stream, keys[index], values[index], c.heads, c.norm_eps
+            )
+        return True
+
+    def _run_many_rows(
+        self,
+        hidden: Tensor,
+        batch: TokenBatch,
+        cache: KVCache,
+        capture: Sequence[int],
+        captured: dict[int, Tensor],
+    ) -> Tensor:
+        """All layers, operation by operation, in any number format; the residual stream behind."""
+        c = self.config
+        plan = self.attention.plan(batch, cache, c.heads)
+        tables = self.cos, self.sin
         for index, layer in enumerate(self.layers):
             if index in capture:
                 captured[index] = hidden
             x = rms_norm(hidden, layer.input_norm, c.norm_eps)
             mixed = layer.project(x, c.norm_eps)
-            query = rotate_and_store(mixed, c.heads, tables, batch, cache, index)
-            attended = plan.attend(index, query, cache, batch.first_slot, batch.end_slot)
+            attended = attend_new(plan, index, mixed, c.heads, tables, batch, cache)
             hidden = hidden + layer.output(attended)
             x = rms_norm(hidden, layer.post_norm, c.norm_eps)
             hidden = hidden + swiglu(x, layer.gate_up, layer.down)
-        features = torch.cat([captured[i] for i in capture], dim=-1) if capture else None
-        return rms_norm(hidden, self.norm, c.norm_eps), features
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits [T, vocabulary] of normed hidden states [T, h]."""

@@ -14,15 +14,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.attention import plan_attention
+from models.attention import AttentionBackend, PlainAttention, attend_new
+from models.fused_layer import few_rows, layer_arrays, run_layer
 from models.head_checkpoint import read_head, target_ids
 from models.head_config import FEATURES, DraftHeadConfig
 from models.kv_cache import KVCache, TokenBatch
-from models.layers import Linear, rms_norm, rotary_tables, rotate_and_store, swiglu
+from models.layers import Linear, rms_norm, rotary_tables, swiglu
 
 
 class DraftHead:
-    """EAGLE-3 head with its weights in one dtype; the embedding is the target's or its own."""
+    """EAGLE-3 head with its weights in one dtype; the embedding is the target's or its own.
+
+    `attention` may be exchanged.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class DraftHead:
             return weights[f"{name}.weight"].to(dtype)
 
         self.config, self.dtype, self.embedding = config, dtype, embedding
+        self.attention: AttentionBackend = PlainAttention()
         attention = [get(f"midlayer.self_attn.{name}_proj") for name in ("q", "k", "v")]
         self.fuse = Linear(get("fc"))
         self.query_key_value = Linear(torch.cat(attention))
@@ -46,6 +51,8 @@ class DraftHead:
         self.token_norm = get("midlayer.input_layernorm")
         self.state_norm = get("midlayer.hidden_norm")
         self.post_norm = get("midlayer.post_attention_layernorm")
+        products = self.query_key_value, self.output, self.gate_up, self.down
+        self.arrays = layer_arrays(products, self.post_norm)
         self.norm = get("norm")
         self.head = Linear(get("lm_head"))
         self.joint_norm = get("input_norm") if config.norm_before_fc else None
@@ -53,13 +60,14 @@ class DraftHead:
         if config.fc_norm:
             self.feature_norms = [get(f"fc_norm.{i}") for i in range(FEATURES)]
         self.target_ids = target_ids(weights.get("d2t"), config.draft_vocab_size)
-        self.cos, self.sin = rotary_tables(
+        tables = rotary_tables(
             config.head_dim,
             config.max_position_embeddings,
             config.rope_theta,
             dtype,
             config.rope_scaling,
         )
+        self.cos, self.sin = (table.to(embedding.device) for table in tables)
 
     @classmethod
     def from_folder(cls, folder: Path, embedding: Tensor, dtype: torch.dtype) -> DraftHead:
@@ -74,8 +82,8 @@ class DraftHead:
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """An empty cache of one layer."""
-        c = self.config
-        return KVCache(1, slots, c.num_key_value_heads, capacity, c.head_dim, self.dtype)
+        c, device = self.config, self.embedding.device
+        return KVCache(1, slots, c.num_key_value_heads, capacity, c.head_dim, self.dtype, device)
 
     def combine(self, features: Tensor) -> Tensor:
         """Target features [T, 3 target widths], low to high, to head states [T, h]."""
@@ -91,18 +99,31 @@ class DraftHead:
     def forward(self, batch: TokenBatch, states: Tensor, cache: KVCache) -> Tensor:
         """Run T rows with states [T, h]; returns the outputs [T, h], states of the next step."""
         c = self.config
-        plan = plan_attention(batch, c.num_attention_heads // c.num_key_value_heads, self.dtype)
         tokens = rms_norm(self.embedding[batch.tokens], self.token_norm, c.rms_norm_eps)
-        hidden = rms_norm(states, self.state_norm, c.rms_norm_eps)
-        mixed = self.query_key_value(torch.cat((tokens, hidden), dim=-1))
-        query = rotate_and_store(
-            mixed, c.num_attention_heads, (self.cos, self.sin), batch, cache, 0
-        )
-        attended = plan.attend(0, query, cache, batch.first_slot, batch.end_slot)
-        states = (hidden if c.norm_before_residual else states) + self.output(attended)
-        x = rms_norm(states, self.post_norm, c.rms_norm_eps)
-        states = states + swiglu(x, self.gate_up, self.down)
+        normed = rms_norm(states, self.state_norm, c.rms_norm_eps)
+        states = normed if c.norm_before_residual else states
+        states = self._run_layer(torch.cat((tokens, normed), dim=-1), states, batch, cache)
         return rms_norm(states, self.norm, c.rms_norm_eps) if c.norm_output else states
+
+    def _run_layer(self, x: Tensor, states: Tensor, batch: TokenBatch, cache: KVCache) -> Tensor:
+        """The residual stream after the layer, whose input is x [T, 2h]."""
+        c, tables = self.config, (self.cos, self.sin)
+        heads, groups = c.num_attention_heads, c.num_attention_heads // c.num_key_value_heads
+        rows = None
+        if self.arrays is not None and self.attention.compiled_layers:
+            rows = few_rows(batch, cache, groups, tables)
+        if rows is not None:
+            states = states.clone(memory_format=torch.contiguous_format)
+            keys, values = cache.keys[0].numpy(), cache.values[0].numpy()
+            run_layer(
+                self.arrays, rows, x.numpy(), states.numpy(), keys, values, heads, c.rms_norm_eps
+            )
+            return states
+        plan = self.attention.plan(batch, cache, heads)
+        attended = attend_new(plan, 0, self.query_key_value(x), heads, tables, batch, cache)
+        states = states + self.output(attended)
+        x = rms_norm(states, self.post_norm, c.rms_norm_eps)
+        return states + swiglu(x, self.gate_up, self.down)
 
     def logits(self, states: Tensor) -> Tensor:
         """Logits over the draft vocabulary [T, draft_vocab] of outputs [T, h]."""

@@ -53,9 +53,9 @@ class DraftHeadConfig:
     """Width of the target's states where it is not the head's own."""
     rope_scaling: Llama3Scaling | None = None
     layer_inputs: tuple[int, ...] | None = None
+    """Target layers whose inputs are the features, None for EAGLE's own choice."""
     moved_by: int = -1
     """By how much the list is off if it was moved here from the other format without recounting."""
-    """Target layers whose inputs are the features, None for EAGLE's own choice."""
 
     @classmethod
     def for_target(cls, target: DecoderConfig, draft_vocab_size: int) -> DraftHeadConfig:

@@ -50,10 +50,12 @@ class KVCache:
         capacity: int,
         head_dim: int,
         dtype: torch.dtype,
+        device: torch.device | None = None,
     ) -> None:
+        """Zeros on `device`, on the CPU if None."""
         shape = (layers, slots, kv_heads, capacity, head_dim)
-        self.keys = torch.zeros(shape, dtype=dtype)
-        self.values = torch.zeros(shape, dtype=dtype)
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.page_size = capacity
         self.use_tables(np.arange(slots)[:, None])
 

@@ -34,19 +34,19 @@ class Linear:
 
     def __init__(self, weight: Tensor) -> None:
         self.out_features, self.in_features = weight.shape
-        self._narrow = NarrowProduct(weight) if NarrowProduct.exact(weight) else None
+        self.narrow = NarrowProduct(weight) if NarrowProduct.exact(weight) else None
         self._packed: Tensor | None = None
         self._plain = weight
         if weight.device.type == "cpu" and _can_pack(weight.dtype):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACK_ROWS)
             self._plain = weight.new_empty(0)  # one copy in memory is enough
         n_bytes = weight.numel() * weight.element_size()
-        self.n_bytes = self._narrow.n_bytes if self._narrow else n_bytes  # that a token reads
+        self.n_bytes = self.narrow.n_bytes if self.narrow else n_bytes  # that a token reads
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [rows, in] to [rows, out]."""
-        if self._narrow and x.shape[0] <= NARROW_ROWS:
-            return self._narrow(x.contiguous())
+        if self.narrow and x.shape[0] <= NARROW_ROWS:
+            return self.narrow(x.contiguous())
         if self._packed is None:
             return F.linear(x, self._plain)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")

@@ -129,11 +129,12 @@ def _six(w: Any, x: Any, y: Any, n: int, i: int, last: int) -> None:
 
 
 @njit(cache=True, fastmath=True, parallel=True)
-def _multiply(
+def multiply(
     w: NDArray[np.uint32],  # [ceil(out / 2), in], bfloat16 bits of two rows in each word
     x: NDArray[np.float32],  # [rows, in]
     y: NDArray[np.float32],  # [rows, 2 ceil(out / 2)], written
 ) -> None:
+    """y = x Wᵀ of contiguous rows; a last column without a weight row is 0."""
     words, rows = w.shape[0], x.shape[0]
     for task in prange((words + TASK_WORDS - 1) // TASK_WORDS):
         first = task * TASK_WORDS
@@ -163,8 +164,11 @@ def _multiply(
 
 def match_threads() -> None:
     """Let Numba use as many threads as torch does, in the calling thread."""
+    wanted = torch.get_num_threads()
     most = int(vars(numba.config)["NUMBA_NUM_THREADS"])  # fixed when Numba was imported
-    numba.set_num_threads(min(torch.get_num_threads(), most))
+    numba.set_num_threads(min(wanted, most))
+    # Both share OpenMP, and Numba's first launch sets the threads of all of it to its own number.
+    torch.set_num_threads(wanted)
 
 
 class NarrowProduct:
@@ -178,8 +182,8 @@ class NarrowProduct:
             bits = np.concatenate((bits, np.zeros_like(bits[:1])))
         # Little endian or not: the even row is arithmetically the lower half.
         lower, upper = bits[0::2].astype(np.uint32), bits[1::2].astype(np.uint32)
-        self._words: NDArray[np.uint32] = lower | np.left_shift(upper, 16, dtype=np.uint32)
-        self.n_bytes = self._words.nbytes
+        self.words: NDArray[np.uint32] = lower | np.left_shift(upper, 16, dtype=np.uint32)
+        self.n_bytes = self.words.nbytes
         match_threads()
 
     @staticmethod
@@ -193,6 +197,6 @@ class NarrowProduct:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [rows, in] float32, contiguous, to [rows, out]."""
-        y = x.new_empty((x.shape[0], 2 * len(self._words)))
-        _multiply(self._words, x.detach().numpy(), y.numpy())
+        y = x.new_empty((x.shape[0], 2 * len(self.words)))
+        multiply(self.words, x.detach().numpy(), y.numpy())
         return y[:, : self.out_features]

@@ -78,7 +78,7 @@ def _add(weights: Any, values: Any, page: int, head: int, first: int, out: Any) 
 
 
 @njit(cache=True, fastmath=True, error_model="numpy", parallel=True)
-def _attend(
+def attend(
     query: Any,  # [T, kv_heads, groups, head_dim]
     keys: Any,  # [pages, kv_heads, page_size, head_dim]
     values: Any,
@@ -87,6 +87,7 @@ def _attend(
     tasks: Any,  # [N, 5]: first token, tokens, slot, length, block of queries
     mixed: Any,  # [T, kv_heads, groups, head_dim], written
 ) -> None:
+    """Values mixed by the softmax of what each query sees."""
     heads, page_size = keys.shape[1:3]
     groups = query.shape[2]
     for index in prange(len(tasks) * heads):
@@ -160,5 +161,5 @@ class RaggedAttention:
         folded = query.view(total, kv_heads, heads // kv_heads, head_dim)
         mixed = torch.empty_like(folded)
         tables = cache.tables[first:end]
-        _attend(folded.numpy(), keys, values, tables, self.mask, self.tasks, mixed.numpy())
+        attend(folded.numpy(), keys, values, tables, self.mask, self.tasks, mixed.numpy())
         return mixed.view(total, heads * head_dim)

@@ -16,11 +16,13 @@ from torch import Tensor
 from engine.backends.flat import FlatBatch
 from engine.backends.protocol import Children
 from engine.kernels.beam import BeamState
+from engine.kernels.best import best_children
 from engine.kernels.layout import lay_out_beam, lay_out_rows
 from engine.protocol import Bools, Ints, Limits
 from engine.state import TreeState
 from models.kv_cache import TokenBatch
 
+NO_IDS = np.empty(0, np.int64)
 CATCH_UP_ROWS = 512  # rows a slot in one pass: bounds the mask, which grows with rows times length
 
 
@@ -89,8 +91,6 @@ def write_best(logits: Tensor, tokens: Tensor | None, at: tuple[Ints, Ints], to:
     `tokens` [V] are the target's ids where the drafter numbers tokens otherwise.
     """
     # The draft distribution is only ever compared with itself, float32 serves any dtype.
-    probability, index = logits.float().softmax(-1).topk(to.token.shape[-1], dim=-1)
-    if not torch.isfinite(probability).all():
+    scores, ids = logits.float().numpy(), NO_IDS if tokens is None else tokens.numpy()
+    if not best_children(scores, ids, *at, to.token[0], to.probability[0]):
         raise FloatingPointError("the draft network's logits are not numbers")
-    to.token[0][at] = (index if tokens is None else tokens[index]).numpy()
-    to.probability[0][at] = probability.double().numpy()

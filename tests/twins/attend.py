@@ -1,4 +1,4 @@
-"""Twin of `models.ragged_attention._attend`: softmax attention of one query, in plain floats."""
+"""Twin of `models.ragged_attention.attend`: softmax attention of one query, in plain floats."""
 
 from __future__ import annotations
 
