@@ -1,6 +1,7 @@
 """Power and memory of this machine: measured where it offers them, else modelled and labelled.
 
-Reads the counters; what a figure costs a controller is decided elsewhere.
+Reads the processor's counters; a graphics card's meter is in `gpu_meter.py`. What a figure costs a
+controller is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import resource
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.errors import UserError
+from engine.nvml import CardReading
 
 POWERCAP = Path("/sys/class/powercap")
 STATM = Path("/proc/self/statm")
@@ -22,7 +24,7 @@ class Energy(NamedTuple):
     """What an iteration drew."""
 
     joules: float
-    watts: float  # mean over the iteration
+    watts: float  # mean over the iteration; of a graphics card, as last read
     is_measured: bool
 
 
@@ -64,6 +66,41 @@ class PowerModel:
         return self.watts(tokens_per_pass) * busy_s
 
 
+class Meter(Protocol):
+    """What the engine asks about energy, in this order for every iteration.
+
+    `PowerMeter` is that of the processor, `engine.gpu_meter.GpuMeter` that of a graphics card.
+    """
+
+    model: PowerModel
+
+    @property
+    def is_measured(self) -> bool:
+        """False: modelled."""
+        ...
+
+    @property
+    def card(self) -> CardReading | None:
+        """The latest reading of the graphics card that is metered, None for another meter."""
+        ...
+
+    def begin(self) -> None:
+        """An iteration starts."""
+        ...
+
+    def pause(self) -> None:
+        """What follows is not the engine's work, until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """The engine works on."""
+        ...
+
+    def end(self, busy_s: float, tokens_per_pass: float) -> Energy:
+        """The iteration is over, after `busy_s` seconds and passes over so many tokens (mean)."""
+        ...
+
+
 class PowerMeter:
     """Energy of iterations: from the RAPL counters of all processor packages, else the model.
 
@@ -82,6 +119,11 @@ class PowerMeter:
     def is_measured(self) -> bool:
         """False: modelled."""
         return bool(self._counters)
+
+    @property
+    def card(self) -> CardReading | None:
+        """No graphics card is metered here."""
+        return None
 
     def begin(self) -> None:
         """An iteration starts."""

@@ -24,6 +24,8 @@ REQUEST_BOUNDS_S = (
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0),
     *(240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
+# Shares of the measured time; the profile's own bars, 5 and 12 %, are bounds.
+ERROR_BOUNDS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 1.0)
 BY_CLASS = ("slo_class",)
 
 AnyFamily = TypeVar("AnyFamily", bound=Family)
@@ -117,9 +119,31 @@ class ServingFamilies:
         self.let_through = counter("draftgym:let_through_tokens", "Accepted by the margin alone.")
         self.iterations = total("draftgym:iterations", "Iterations of the loop.")
         self.phase = total("draftgym:phase_seconds", "Engine time by kind of work.", "phase")
+        self.predicted = total(
+            "draftgym:predicted_seconds",
+            "Engine time of all phases but the controller's, by the hardware profile.",
+        )
+        self.prediction_error = self._add(
+            Histogram(
+                "draftgym:prediction_error_ratio",
+                "Predicted over measured iteration time, the distance from 1.",
+                ERROR_BOUNDS,
+            )
+        )
         self.energy = total("draftgym:energy_joules", "Energy by where it is from.", "source")
+        # Of a metered graphics card as a whole; NaN where it does not tell, or is lost.
+        self.gpu_power = gauge("draftgym:gpu_power_watts", "Power of the card.")
+        self.gpu_memory = gauge("draftgym:gpu_memory_bytes", "Memory of the card.", "kind")
+        self.gpu_clock = gauge("draftgym:gpu_clock_hertz", "Clocks of the card.", "domain")
+        self.gpu_temperature = gauge("draftgym:gpu_temperature_celsius", "Temperature of the card.")
         self.clipped = total("draftgym:clipped_plan_entries", "Plan entries outside the limits.")
         self.shrunk = total("draftgym:shrunk_nodes", "Kept nodes dropped to fit.")
+        self.fallbacks = total(
+            "draftgym:fallbacks",
+            "Ordinary decoding in place of what failed or was missing: draft calls that raised "
+            "(drafter_failed), decisions without a needed hardware profile (no_profile).",
+            "reason",
+        )
 
     def _add(self, family: AnyFamily) -> AnyFamily:
         self.families.append(family)

@@ -12,12 +12,14 @@ import numpy as np
 
 from engine.atomic_write import write_named
 from engine.loop import Engine
+from engine.nvml import CardReading
 from engine.observability.exposition import Counter, exposition
 from engine.observability.metric_families import ServingFamilies
 from engine.protocol import Ints, Outcome, View
 from engine.request import RequestRecord, Status
 
 GAUGE_WINDOW = 40  # iterations over which SGLang averages its speculation gauges
+FALLBACKS = {"drafter_failed": "draft_failures", "no_profile": "unpriced"}  # the engine's counters
 PHASES = ("prefill", "draft", "select", "verify", "controller", "other")
 
 
@@ -33,6 +35,8 @@ class ServingMetrics(ServingFamilies):
         self._class_names: tuple[str, ...] = ()
         # By request: when it last emitted, for the gaps between emissions.
         self._emitted_at_s: dict[int, float] = {}
+        self._engine: Engine | None = None  # of the episode under way
+        self._fallbacks_told: dict[str, int] = {}  # of its fallbacks, those counted so far
         self._window = np.zeros(4)  # iterations, verifications, drafts verified, drafts accepted
 
     def text(self) -> str:
@@ -55,10 +59,24 @@ class ServingMetrics(ServingFamilies):
         self.iterations.add(1)
         for phase in PHASES:
             self.phase.add(getattr(outcome, f"{phase}_s"), phase)
+        if engine.profile is not None:
+            self.predicted.add(outcome.predicted_s)
+            self.prediction_error.observe(abs(outcome.prediction_error))
         source = "measured" if engine.energy.is_measured else "modelled"
         self.energy.add(outcome.energy_joules, source)
+        if engine.power.card is not None:
+            self._set_card(engine.power.card)
         self.clipped.add(outcome.clipped)
         self.shrunk.add(outcome.shrunk)
+        self._count_fallbacks(engine)
+
+    def _count_fallbacks(self, engine: Engine) -> None:
+        if engine is not self._engine:
+            self._engine, self._fallbacks_told = engine, dict.fromkeys(FALLBACKS, 0)
+        for reason, counter in FALLBACKS.items():
+            count = engine.counters[counter]
+            self.fallbacks.add(count - self._fallbacks_told[reason], reason)
+            self._fallbacks_told[reason] = count
 
     def _set_load(self, engine: Engine, view: View) -> None:
         slots = engine.slots
@@ -73,6 +91,14 @@ class ServingMetrics(ServingFamilies):
         for action, counts in engine.overload.counts.items():
             for name, count in zip(self._class_names, counts, strict=True):
                 self.overloads.set(int(count), name, action)
+
+    def _set_card(self, card: CardReading) -> None:
+        self.gpu_power.set(card.watts)
+        self.gpu_memory.set(card.memory_used_bytes, "used")
+        self.gpu_memory.set(card.memory_total_bytes, "total")
+        self.gpu_clock.set(card.sm_clock_hertz, "sm")
+        self.gpu_clock.set(card.memory_clock_hertz, "memory")
+        self.gpu_temperature.set(card.temperature_celsius)
 
     def _count_emissions(self, engine: Engine, view: View, outcome: Outcome) -> None:
         ended_s = outcome.start_s + outcome.iteration_s
