@@ -7,10 +7,10 @@ S is the number of slots, D the deepest tree allowed, C the class count, N the c
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -65,6 +65,7 @@ class View(NamedTuple):
     iteration_s: float  # length of the previous iteration, 0 at the start
     unloaded_tpot_s: float  # ordinary decoding alone on this machine
     limits: Limits
+    pricing: Pricing | None = None  # what plans cost here; None: no hardware profile was measured
 
 
 class Plan(NamedTuple):
@@ -77,6 +78,28 @@ class Plan(NamedTuple):
     node_budget: int  # nodes kept over the whole batch, roots not counted
     prefill_tokens: int | None = None  # prompt tokens before the next decoding; None: the engine's
     max_running: int | None = None  # requests that may hold a slot; None: all slots
+    # Asks the engine to hold `node_budget` to what its hardware profile verifies in so many
+    # one-token steps. None, or without a profile: `node_budget` as it stands.
+    budget_steps: float | None = None
+
+
+class Pricing(Protocol):
+    """What the requests of a view would cost under a plan, by this machine's hardware profile."""
+
+    def step_s(self, plan: Plan) -> float:
+        """Seconds of the step, the controller and the reading of prompts not counted."""
+        ...
+
+    def verify_s(self, tokens: ArrayLike) -> Floats:
+        """Seconds of a verification of so many nodes over the whole batch, roots included."""
+        ...
+
+    def node_budget(self, multiple: float) -> int:
+        """The most nodes, roots not counted, whose verification takes `multiple` one-token steps.
+
+        0 where the roots alone take longer. Raises UserError for a multiple that is not above 0.
+        """
+        ...
 
 
 class Candidates(NamedTuple):
@@ -121,6 +144,9 @@ class Outcome(NamedTuple):
     memory_bytes: int
     clipped: int  # plan entries outside the limits
     shrunk: int  # kept nodes dropped to fit the node budget or the cache
+    # The iteration's length as the hardware profile had it beforehand, the controller's time not
+    # counted; NaN without a profile.
+    predicted_s: float = float("nan")
 
     @property
     def iteration_s(self) -> float:
@@ -133,6 +159,12 @@ class Outcome(NamedTuple):
             + self.controller_s
             + self.other_s
         )
+
+    @property
+    def prediction_error(self) -> float:
+        """Predicted over measured length, minus 1, the controller's time in neither; else NaN."""
+        measured_s = self.iteration_s - self.controller_s
+        return self.predicted_s / measured_s - 1 if measured_s > 0 else float("nan")
 
 
 # Node budgets for which `Outcome.accepted_within` tells what would have been accepted.
@@ -147,8 +179,8 @@ class Controller:
     # Seconds charged for a plan beside what `plan` itself takes: an environment sets it to what it
     # took to compute the features, which an exported controller does within its `plan`.
     decision_s = 0.0
-    # True: where there is no hardware profile, who runs the controller decodes ordinarily in its
-    # place (engine/profile/fallback.py).
+    # True: where there is no hardware profile (`View.pricing` is None), the engine decodes
+    # ordinarily and asks the controller nothing (engine/profile/fallback.py).
     needs_profile = False
 
     def reset(self, limits: Limits) -> None:

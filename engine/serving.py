@@ -24,9 +24,16 @@ from engine.drafters.build import (
 from engine.drafters.guarded import Guarded
 from engine.drafters.protocol import Drafter
 from engine.loop import Engine, EngineSettings
+from engine.profile.fallback import Fallback, WithoutProfile
+from engine.profile.hardware_profile import HardwareProfile
+from engine.profile.identity import Identity, network_label
+from engine.profile.lookup import look_up
+from engine.profile.machine import this_machine
 from engine.protocol import Bools, Candidates, Controller, Limits, Plan, View, uniform_plan
 from engine.request import Request
 from engine.sampling.params import SamplingParams
+from engine.telemetry import Meter
+from models.attention_choice import choose_attention
 from models.decoder import Decoder
 from models.narrow_product import match_threads
 from models.registry import resolve
@@ -59,15 +66,10 @@ class LiveConfig:
     """Tokens of a KV page, None for one page a request: attention then reads without gathering."""
     kv_pool_tokens: int | None = None
     """Tokens that the KV pool holds, None for all slots at capacity; fewer are memory pressure."""
-
-
-class _Ordinary(Controller):
-    """Decoding without speculation, for measuring."""
-
-    name = "ordinary"
-
-    def plan(self, view: View) -> Plan:
-        return uniform_plan(view.limits, 0, 1, 0)
+    attention: str = "auto"
+    """auto, plain, flashinfer, or interpreter: FlashInfer's calls, computed on the CPU."""
+    profile: Path | None = None
+    """Hardware profile, None for the one in the cache that fits, if there is one."""
 
 
 class LiveServer:
@@ -75,7 +77,8 @@ class LiveServer:
 
     `head` is the drafter's network: a draft head, a smaller decoder, or None for prompt lookup.
     A `drafter` takes the place of the one that would be made of it. `guard` stands around it, and
-    `guard.failures` counts the draft calls that raised.
+    `guard.failures` counts the draft calls that raised. `profile` says what steps cost here, None
+    where that was not measured; then `fallback` stands in for controllers that need it.
     """
 
     def __init__(
@@ -89,14 +92,26 @@ class LiveServer:
         drafter: Drafter | None = None,
         page_size: int | None = None,
         kv_pool_tokens: int | None = None,
+        attention: str = "auto",
     ) -> None:
+        """Raises UserError for an attention that is unknown or cannot be had here."""
         self.decoder, self.head, self.tokenizer, self.name = decoder, head, tokenizer, name
+        for network in (decoder, head):
+            if network is not None:  # each its own: a wrapper holds one plan
+                device = network.embedding.device
+                network.attention = choose_attention(attention, network.dtype, device)
         self.settings = EngineSettings(limits, capacity_tokens)
         self.drafter = drafter or make_drafter(head, decoder, limits, capacity_tokens)
         self.guard = Guarded(self.drafter)
         self.backend = LiveBackend(
             decoder, head, limits, capacity_tokens, page_size, kv_pool_tokens, self.guard
         )
+        self.profile: HardwareProfile | None = None
+        self.fallback = Fallback()
+        self.power: Meter | None = None
+        """Of a graphics card, one for all episodes (`engine.gpu_meter`); None: the processor's."""
+        self.network_source = ""
+        """What was given as draft head or draft model."""
         self.unloaded_tpot_s = 1.0  # replaced by the measurement that follows
         self.warm_up()
         self.unloaded_tpot_s, _ = self._measure(1)
@@ -116,10 +131,38 @@ class LiveServer:
         bounds = (config.capacity_tokens, decoder.config.context, positions(network))
         capacity = min(bound for bound in bounds if bound is not None)
         limits = Limits(slots=config.slots)
-        return cls(
+        server = cls(
             decoder, network, Tokenizer(folder), limits, capacity, config.model,
             page_size=config.page_size, kv_pool_tokens=config.kv_pool_tokens,
+            attention=config.attention,
         )  # fmt: skip
+        server.network_source = str(config.draft_head or config.draft_model or "")
+        server.use_profile(config.profile)
+        return server
+
+    @property
+    def identity(self) -> Identity:
+        """What step times here hang on, and a hardware profile is found by."""
+        return Identity(
+            machine=this_machine(),
+            threads=torch.get_num_threads(),
+            model=self.name,
+            dtype=str(self.decoder.dtype).removeprefix("torch."),
+            drafter=self.drafter.name,
+            network=network_label(None if self.head is None else self.head.config),
+            source=self.network_source,
+        )
+
+    def use_profile(self, path: Path | None = None) -> None:
+        """Take the profile at `path`, or the one in the cache that fits, if there is one.
+
+        Raises UserError for a file that cannot be read or is of another set-up.
+        """
+        if path is not None:
+            self.profile = HardwareProfile.load(path, self.identity)
+        else:
+            self.profile, missing = look_up(self.identity)
+            self.fallback = Fallback(missing)
 
     def engine(
         self,
@@ -136,6 +179,9 @@ class LiveServer:
             settings or self.settings,
             self.unloaded_tpot_s,
             None if self.tokenizer is None else self.tokenizer.decode,
+            self.profile,
+            self.fallback,
+            self.power,
         )
 
     def capacity_rps(self, mean_prompt_tokens: float, mean_output_tokens: float) -> float:
@@ -195,7 +241,7 @@ class LiveServer:
         )
         times = []
         prefill_s = 0.0
-        controller = _Ordinary()
+        controller = WithoutProfile()
         while (view := engine.next_decision()) is not None:
             prefill_s = prefill_s or engine.clock_s
             begun = perf_counter()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.kernels.view import slack_tokens
+from engine.profile.pricing import pricing_of
 from engine.protocol import View
 
 if TYPE_CHECKING:
@@ -55,4 +56,5 @@ def build_view(engine: Engine) -> View:
         iteration_s=engine.iteration_s,
         unloaded_tpot_s=engine.unloaded_tpot_s,
         limits=limits,
+        pricing=pricing_of(engine, decoding),
     )

@@ -1,18 +1,38 @@
-"""Timed steps of an imaginary machine whose costs are known, for tests of the profile."""
+"""Timed passes of an imaginary machine whose costs are known, for tests of the profile."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
-from engine.profile.build import Identity, build_profile
+import numpy as np
+import torch
+
+from engine.prefilling import Chunk
+from engine.profile.build import build_profile
 from engine.profile.hardware_profile import HardwareProfile, MemoryUse
-from engine.profile.machine import Machine, this_machine
-from engine.profile.measure import Step
+from engine.profile.identity import Identity
+from engine.profile.machine import this_machine
+from engine.profile.measure import Step, Timed
 from engine.profile.schedule import Episode, schedule
 from engine.protocol import Limits
+from models.narrow_product import match_threads
 
 LIMITS = Limits()
 CONTEXT = 959
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for all networks within."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    match_threads()
+    torch.set_num_threads(1)  # where Numba starts its threads now, it takes torch's number away
+    yield
+    torch.set_num_threads(threads)
 
 
 def episodes(quick: bool = False) -> list[Episode]:
@@ -26,30 +46,40 @@ def verify_s(tokens: float, kv_tokens: float) -> float:
     return 0.020 + 0.0001 * min(tokens, 24) + over + 2e-6 * kv_tokens
 
 
-def draft_s(first_rows: float, beam_rows: float, further: float) -> float:
-    """A catch-up that costs by the row, and beams that cost less."""
-    return (0.002 + 1e-4 * first_rows) + further * (0.001 + 4e-5 * beam_rows)
+def draft_s(first_rows: float, beam_rows: float, further: float, context: float) -> float:
+    """A catch-up that costs by the row, beams that cost less, and what all of them attend to."""
+    attended = 2e-8 * (first_rows + further * beam_rows) * context
+    return (0.002 + 1e-4 * first_rows) + further * (0.001 + 4e-5 * beam_rows) + attended
 
 
-def steps(
+def prefill_s(tokens: float, before: float, ends_prompt: bool) -> float:
+    """What grows with the chunk, with what stands before it, and the first token at the end."""
+    return 0.012 + 8e-4 * tokens + 2e-6 * tokens * before + 0.003 * ends_prompt
+
+
+def timed(
     plan: list[Episode], noise: float = 0.0, repeats: int = 3, seed: int = 0, slow: float = 1.0
-) -> list[Step]:
-    """Every step of every episode, `repeats` times; `slow` multiplies all times."""
+) -> Timed:
+    """Every pass of every episode, `repeats` times; `slow` multiplies all times."""
     rng = np.random.default_rng(seed)
-    made = []
+    made = Timed([], [])
     for _ in range(repeats):
         for index, episode in enumerate(plan):
-            behind = episode.requests * episode.prompt_tokens
+            n = episode.requests
+            for start, end in chunk_bounds(episode):
+                seconds = prefill_s(end - start, start, end == episode.prompt_tokens)
+                seconds *= slow * np.exp(noise * rng.standard_normal())
+                made.chunks.append(Chunk(end - start, start, end == episode.prompt_tokens, seconds))
+            behind = n * episode.prompt_tokens
             for place, shape in enumerate(episode.shapes):
-                n = episode.requests
                 tokens = n * (shape.nodes + 1)
-                kv = n * (episode.prompt_tokens + 2 * place)
+                context = episode.prompt_tokens + 2 * place
+                kv = n * context
                 first, beam = (behind if shape.depth else 0), n * shape.width
                 behind = 2 * n if shape.depth else behind + n
-                alone = n == 1 and place == 0
-                factor = slow * np.exp(noise * rng.standard_normal(4))
-                drafted = draft_s(first, beam, shape.depth - 1) if shape.depth else 0.0
-                made.append(
+                factor = slow * np.exp(noise * rng.standard_normal(3))
+                drafted = draft_s(first, beam, shape.depth - 1, context) if shape.depth else 0.0
+                made.steps.append(
                     Step(
                         episode=index,
                         place=place,
@@ -59,11 +89,9 @@ def steps(
                         kv_tokens=kv,
                         first_rows=first,
                         beam_rows=beam,
-                        prompt_tokens=episode.prompt_tokens if alone else 0,
-                        prefill_s=(0.015 + 8e-4 * episode.prompt_tokens) * factor[0],
-                        draft_s=drafted * factor[1],
-                        verify_s=verify_s(tokens, kv) * factor[2],
-                        host_s=(2e-4 + 1e-5 * n) * factor[3],
+                        draft_s=drafted * factor[0],
+                        verify_s=verify_s(tokens, kv) * factor[1],
+                        host_s=(2e-4 + 1e-5 * n) * factor[2],
                         watts=10.0 + tokens / 10,
                         watts_are_measured=True,
                     )
@@ -71,14 +99,29 @@ def steps(
     return made
 
 
-def profile_of(timed: list[Step], machine: Machine | None = None) -> HardwareProfile:
-    """The profile that such steps give."""
-    identity = Identity(
-        machine=machine or this_machine(),
-        model="imaginary",
-        dtype="float32",
-        drafter="eagle3",
-        threads=2,
-        measured_at="2026-01-01T00:00:00+00:00",
+def chunk_bounds(episode: Episode) -> list[tuple[int, int]]:
+    """Start and end of the chunks in which the episode's prompts are read."""
+    goal = episode.prompt_tokens
+    step = episode.chunk_tokens or goal
+    return [(start, min(start + step, goal)) for start in range(0, goal, step)]
+
+
+IDENTITY = Identity(
+    machine=this_machine(),
+    threads=2,
+    model="imaginary",
+    dtype="float32",
+    drafter="eagle3",
+    network="576 wide (01234567)",
+)
+
+
+def profile_of(made: Timed, **identity: Any) -> HardwareProfile:
+    """The profile that such passes give, of `IDENTITY` with changes."""
+    return build_profile(
+        replace(IDENTITY, **identity),
+        "2026-01-01T00:00:00+00:00",
+        made,
+        MemoryUse(100, 10, 1000),
+        np.random.default_rng(0),
     )
-    return build_profile(identity, timed, MemoryUse(100, 10, 1000), np.random.default_rng(0))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import engine.profile.fit
 from engine.profile.cost_model import Curve, PassCost
 from engine.profile.fit import CurveData, Form, fit
 from engine.protocol import Floats
@@ -61,6 +62,29 @@ def test_noise_is_not_followed() -> None:
     assert np.median(off) < 0.02
 
 
+def test_disturbed_times_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    times = pieces_s(TOKENS) * np.exp(0.02 * rng.standard_normal(len(TOKENS)))
+    times[rng.permutation(len(TOKENS))[:5]] *= 2.5
+
+    def typical_error() -> float:
+        return float(np.median(np.abs(fitted(times)(ALL_TOKENS) / pieces_s(ALL_TOKENS) - 1)))
+
+    assert typical_error() < 0.02
+    monkeypatch.setattr(engine.profile.fit, "REFITS", 0)  # negative control
+    assert typical_error() > 0.05
+
+
+def test_points_count_by_their_weights() -> None:
+    x = np.repeat([1.0, 2.0, 4.0, 8.0, 16.0], 2)
+    times = np.where(np.arange(10) % 2, 1.1, 1.0)  # every count once at 1.0 and once at 1.1
+    trusted = np.where(np.arange(10) % 2, 1.0, 1e6)
+    found = fit([CurveData(x, np.ones(10))], [], times, weights=trusted)
+    assert found.curves[0](x) == pytest.approx(np.ones(10), rel=1e-3)
+    alike = fit([CurveData(x, np.ones(10))], [], times)
+    assert alike.curves[0](x) == pytest.approx(np.full(10, 1.05), rel=0.01)
+
+
 def test_linear_terms_and_two_curves_are_told_apart() -> None:
     rng = np.random.default_rng(1)
     first, beam = rng.integers(1, 60, 80).astype(float), rng.integers(1, 60, 80).astype(float)
@@ -81,6 +105,37 @@ def test_no_fit_ever_falls(times: list[float]) -> None:
     found = fit([CurveData(x, np.ones(12))], [x[::-1].copy()], np.array(times))
     assert (np.diff(found.curves[0](np.linspace(0, 40, 200))) >= -1e-12).all()
     assert found.linear[0] >= 0
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.floats(0, 50), min_size=1, max_size=4, unique=True),
+    st.lists(st.floats(0, 50), max_size=3, unique=True),
+    st.lists(st.floats(0, 1), min_size=8, max_size=8),
+    st.lists(st.floats(-5, 60), min_size=1, max_size=5),
+)
+def test_one_count_costs_what_it_costs_among_many(
+    knots: list[float], jumps: list[float], values: list[float], counts: list[float]
+) -> None:
+    curve = Curve(
+        values[0],
+        tuple(sorted(knots)),
+        tuple(values[1 : 1 + len(knots)]),
+        tuple(sorted(jumps)),
+        tuple(values[5 : 5 + len(jumps)]),
+    )
+    cost = PassCost(curve, 0.1, 0.01, 0.2)
+    for count in [*counts, *knots, *jumps]:  # where pieces meet, too
+        by_hand = values[0] + sum(
+            slope * min(max(count - start, 0.0), end - start)
+            for start, end, slope in zip(
+                curve.knots, (*curve.knots[1:], np.inf), curve.slopes_s, strict=True
+            )
+        )
+        by_hand += sum(h for at, h in zip(curve.jumps_at, curve.jumps_s, strict=True) if count > at)
+        assert curve.at(count) == pytest.approx(by_hand)
+        assert float(curve(count)) == pytest.approx(by_hand)
+        assert cost.at(count, 30.0, 3) == pytest.approx(float(cost(count, 30.0, 3)))
 
 
 def test_a_curve_by_hand() -> None:
@@ -104,6 +159,7 @@ def test_a_pass_by_hand() -> None:
         {"slopes_s": (1.0, 2.0)},
         {"knots": (5.0, 0.0), "slopes_s": (1.0, 1.0)},
         {"jumps_at": (1.0,)},
+        {"jumps_at": (2.0, 1.0), "jumps_s": (1.0, 1.0)},
     ],
 )
 def test_curves_that_could_fall_are_refused(wrong: dict) -> None:

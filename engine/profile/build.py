@@ -1,4 +1,4 @@
-"""Make a hardware profile of timed steps: fit each kind of pass, then check what was held out."""
+"""Make a hardware profile of timed passes: fit each kind, then check what was held out."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.prefilling import Chunk
 from engine.profile.cost_model import PassCost
-from engine.profile.fit import CurveData, Fitted, Form, fit
+from engine.profile.fit import FORMS, CurveData, Fitted, Form, fit
 from engine.profile.hardware_profile import FitReport, HardwareProfile, MemoryUse, PowerUse
-from engine.profile.machine import Machine
-from engine.profile.measure import Step
-from engine.profile.points import Points, held_out, points_of
+from engine.profile.identity import Identity
+from engine.profile.measure import Step, Timed
+from engine.profile.points import (
+    Points,
+    Sample,
+    chunk_points,
+    held_out_chunks,
+    held_out_steps,
+    step_points,
+)
 from engine.protocol import Bools, Floats
 
 # The engine's own work has no kernels with stairs: a line is all that its few per cent deserve.
 HOST_FORMS: tuple[Form, ...] = ("pieces",)
-
-
-class Identity(NamedTuple):
-    """Whose profile it is."""
-
-    machine: Machine
-    model: str
-    dtype: str
-    drafter: str
-    threads: int
-    measured_at: str
+STEP_PARTS = ("draft_s", "verify_s", "host_s")
+# Error of the cost model's form, beside which a point's own uncertainty is weighed: without it a
+# point whose few repeats agree by chance would count for all others.
+MISFIT = 0.02
 
 
 def build_profile(
     identity: Identity,
-    steps: Sequence[Step],
+    measured_at: str,
+    timed: Timed,
     memory: MemoryUse,
     generator: np.random.Generator,
 ) -> HardwareProfile:
@@ -41,129 +43,154 @@ def build_profile(
     The fit that is checked is the one that is stored: nothing is fitted again with what was held
     out. `generator` draws what that is.
     """
-    points = points_of(steps)
-    out = held_out(points, generator)
-    fits = [_fit_verify(points, ~out), _fit_draft(points, ~out), _fit_prefill(points, ~out)]
-    (verify, *_), (draft_first, draft_next, *_), (prefill, *_) = (f.costs for f in fits)
-    host = _fit_host(points, ~out)
-    predicted = {
-        "verify_s": verify(*_load(points)),
-        "draft_s": _predict_draft(points, draft_first, draft_next),
-        "prefill_s": prefill(points.feature("prompt_tokens")),
-        "host_s": host(*_load(points)),
-    }
+    steps, chunks = step_points(timed.steps), chunk_points(timed.chunks)
+    steps_out, chunks_out = held_out_steps(steps, generator), held_out_chunks(chunks, generator)
+    seen = steps.only(~steps_out)
+    verify = _fit_pass(seen, "verify_s")
+    host = _fit_pass(seen, "host_s", HOST_FORMS)
+    draft = _fit_draft(seen.only(seen.feature("first_rows") > 0))
+    prefill = _fit_prefill(chunks.only(~chunks_out))
+
+    drafted = steps.feature("first_rows") > 0
+    verify_s, host_s = verify.cost(*_load(steps)), host.cost(*_load(steps))
+    draft_s = _predict_draft(steps, draft)
+    prefill_s = prefill.cost(*_chunk_load(chunks))
     reports = {
-        fitted.name: _report(points, out, (f"{fitted.name}_s",), predicted, fitted.form)
-        for fitted in fits
+        "verify": _report(steps, steps_out, verify_s, verify.form, "verify_s"),
+        "draft": _report(
+            steps.only(drafted), steps_out[drafted], draft_s[drafted], draft.form, "draft_s"
+        ),
+        "prefill": _report(chunks, chunks_out, prefill_s, prefill.form, "seconds"),
+        "step": _report(steps, steps_out, draft_s + verify_s + host_s, "sum", *STEP_PARTS),
     }
-    reports["step"] = _report(points, out, ("draft_s", "verify_s", "host_s"), predicted, "sum")
     return HardwareProfile(
-        **identity._asdict(),
-        verify=verify,
-        draft_first=draft_first,
-        draft_next=draft_next,
-        prefill=prefill,
-        host=host,
-        most_tokens=int(points.feature("tokens").max()),
-        context_tokens=float(np.median(points.feature("kv_tokens") / points.feature("requests"))),
+        identity=identity,
+        measured_at=measured_at,
+        verify=verify.cost,
+        draft_first=draft.first,
+        draft_next=draft.further,
+        prefill=prefill.cost,
+        host=host.cost,
+        most_tokens=int(steps.feature("tokens").max()),
+        context_tokens=float(np.median(steps.feature("kv_tokens") / steps.feature("requests"))),
         fits=reports,
-        power=_power(steps),
+        power=_power(timed.steps),
         memory=memory,
     )
 
 
-class _Fit(NamedTuple):
-    name: str
-    costs: tuple[PassCost, ...]
+class _Pass(NamedTuple):
+    """A kind of pass whose time is known by itself."""
+
+    cost: PassCost
     form: Form
 
 
-def _load(points: Points) -> tuple[Floats, Floats, Floats]:
+class _Draft(NamedTuple):
+    """The drafter's passes, of which only the sum is timed."""
+
+    first: PassCost
+    further: PassCost
+    form: Form
+
+
+def _load(points: Points[Step]) -> tuple[Floats, Floats, Floats]:
     """Tokens, KV tokens and requests [P] of the verifications."""
     return points.feature("tokens"), points.feature("kv_tokens"), points.feature("requests")
 
 
+def _chunk_load(points: Points[Chunk]) -> tuple[Floats, Floats, Floats]:
+    """Tokens, tokens before them and prompts that end [P], as `PassCost` takes them."""
+    names = ("tokens", "context_tokens", "ends_prompt")
+    tokens, before, ends = (points.feature(name) for name in names)
+    return tokens, before, ends
+
+
 def _pass_terms(tokens: Floats, kv: Floats, requests: Floats) -> list[Floats]:
     """Columns of `PassCost`'s linear terms."""
-    return [kv, tokens * kv / requests, requests]
+    return [kv, tokens * kv / np.maximum(requests, 1.0), requests]
+
+
+def _curve_data(counts: Floats) -> CurveData:
+    return CurveData(counts, np.ones_like(counts))
+
+
+def _weights(points: Points[Sample], *parts: str) -> Floats:
+    """[P] how much each point counts in a fit: less where its repeats lie apart."""
+    return 1.0 / (MISFIT**2 + points.standard_error(*parts) ** 2)
 
 
 def _cost(fitted: Fitted) -> PassCost:
     return PassCost(fitted.curves[0], *fitted.linear)
 
 
-def _fit_verify(points: Points, seen: Bools) -> _Fit:
-    tokens, kv, requests = (a[seen] for a in _load(points))
-    curve = CurveData(tokens, np.ones_like(tokens))
-    fitted = fit([curve], _pass_terms(tokens, kv, requests), points.verify_s[seen])
-    return _Fit("verify", (_cost(fitted),), fitted.form)
-
-
-def _fit_host(points: Points, seen: Bools) -> PassCost:
-    tokens, kv, requests = (a[seen] for a in _load(points))
-    curve = CurveData(tokens, np.ones_like(tokens))
-    return _cost(fit([curve], _pass_terms(tokens, kv, requests), points.host_s[seen], HOST_FORMS))
-
-
-def _fit_prefill(points: Points, seen: Bools) -> _Fit:
-    seen = seen & (points.feature("prompt_tokens") > 0)
-    tokens = points.feature("prompt_tokens")[seen]
-    fitted = fit([CurveData(tokens, np.ones_like(tokens))], [], points.prefill_s[seen])
-    return _Fit("prefill", (PassCost(fitted.curves[0]),), fitted.form)
-
-
-def _fit_draft(points: Points, seen: Bools) -> _Fit:
-    """First and further steps together: only their sum is timed, but their numbers differ."""
-    seen = seen & (points.feature("first_rows") > 0)
-    _, kv, requests = (a[seen] for a in _load(points))
-    first, beam, further = (a[seen] for a in _draft_rows(points))
-    curves = [CurveData(first, np.ones_like(first)), CurveData(beam, further)]
-    # One rate of reading the cache for all draft steps: the layer is the same.
-    linear = [(1 + further) * kv, requests]
-    fitted = fit(curves, linear, points.draft_s[seen])
-    kv_token_s, request_s = fitted.linear
-    costs = (
-        PassCost(fitted.curves[0], kv_token_s, request_s=request_s),
-        PassCost(fitted.curves[1], kv_token_s),
+def _fit_pass(points: Points[Step], part: str, forms: Sequence[Form] = FORMS) -> _Pass:
+    load = _load(points)
+    fitted = fit(
+        [_curve_data(load[0])],
+        _pass_terms(*load),
+        points.seconds(part),
+        forms,
+        _weights(points, part),
     )
-    return _Fit("draft", costs, fitted.form)
+    return _Pass(_cost(fitted), fitted.form)
 
 
-def _draft_rows(points: Points) -> tuple[Floats, Floats, Floats]:
+def _fit_prefill(points: Points[Chunk]) -> _Pass:
+    load = _chunk_load(points)
+    fitted = fit(
+        [_curve_data(load[0])],
+        _pass_terms(*load),
+        points.seconds("seconds"),
+        weights=_weights(points, "seconds"),
+    )
+    return _Pass(_cost(fitted), fitted.form)
+
+
+def _fit_draft(points: Points[Step]) -> _Draft:
+    """First and further steps together: only their sum is timed, but their numbers differ."""
+    _, kv, requests = _load(points)
+    first, beam, further = _draft_rows(points)
+    # One rate of reading the cache, and one of attending to it: the layer is the same in all.
+    linear = [
+        (1 + further) * kv,
+        (first + further * beam) * kv / requests,
+        requests,
+    ]
+    curves = [_curve_data(first), CurveData(beam, further)]
+    fitted = fit(curves, linear, points.seconds("draft_s"), weights=_weights(points, "draft_s"))
+    kv_token_s, attended_s, request_s = fitted.linear
+    return _Draft(
+        PassCost(fitted.curves[0], kv_token_s, attended_s, request_s),
+        PassCost(fitted.curves[1], kv_token_s, attended_s),
+        fitted.form,
+    )
+
+
+def _draft_rows(points: Points[Step]) -> tuple[Floats, Floats, Floats]:
     """Rows of the first step, rows of each further one, how many further ones [P]."""
-    further = np.array([max(step.shape.depth - 1, 0) for step in points.steps], float)
+    further = np.array([max(repeats[0].shape.depth - 1, 0) for repeats in points.repeats], float)
     return points.feature("first_rows"), points.feature("beam_rows"), further
 
 
-def _predict_draft(points: Points, first_cost: PassCost, next_cost: PassCost) -> Floats:
+def _predict_draft(points: Points[Step], draft: _Draft) -> Floats:
     _, kv, requests = _load(points)
     first, beam, further = _draft_rows(points)
-    seconds = first_cost(first, kv, requests) + further * next_cost(beam, kv, requests)
+    seconds = draft.first(first, kv, requests) + further * draft.further(beam, kv, requests)
     return np.where(first > 0, seconds, 0.0)
 
 
 def _report(
-    points: Points,
-    out: Bools,
-    parts: tuple[str, ...],
-    predicted: dict[str, Floats],
-    form: str,
+    points: Points[Sample], out: Bools, predicted_s: Floats, form: str, *parts: str
 ) -> FitReport:
     """Errors at the medians of held-out points, beside the noise of single repeats."""
-    measured = np.sum([getattr(points, part) for part in parts], axis=0)
-    expected = np.sum([predicted[part] for part in parts], axis=0)
-    relevant = np.ones(len(measured), bool)
-    if parts == ("draft_s",):
-        relevant = points.feature("first_rows") > 0
-    elif parts == ("prefill_s",):
-        relevant = points.feature("prompt_tokens") > 0
-    checked = out & relevant
-    error = np.abs(expected[checked] / measured[checked] - 1)
-    noise = points.noise(parts, relevant)
+    measured_s = points.seconds(*parts)
+    error = np.abs(predicted_s[out] / measured_s[out] - 1)
+    noise = points.noise(*parts)
     return FitReport(
         form=form,
-        points=int(relevant.sum()),
-        held_out=int(checked.sum()),
+        points=len(points.repeats),
+        held_out=int(out.sum()),
         error_median=_quantile(error, 0.5),
         error_p95=_quantile(error, 0.95),
         noise_median=_quantile(noise, 0.5),

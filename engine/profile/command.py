@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.errors import UserError
-from engine.profile.hardware_profile import DEFAULT_MODEL, HardwareProfile
+from engine.profile.hardware_profile import HardwareProfile
 
-# Loading and warming up come on top: about ten seconds on two cores.
-BUDGET_S, QUICK_BUDGET_S = 140.0, 14.0
-ROUNDS, QUICK_ROUNDS = 8, 5
+DEFAULT_MODEL = "smollm2-135m-instruct"
+# Loading, warming up and fitting come on top: about twenty seconds on two cores.
+BUDGET_S, QUICK_BUDGET_S = 200.0, 25.0
+ROUNDS, QUICK_ROUNDS = 12, 6
 SEED = 0
 
 
@@ -43,16 +44,19 @@ def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="python -m engine.profile",
         description="Measure what draft, verify and prefill passes cost on this machine, fit the "
-        "cost model and store it in the cache ($DRAFTGYM_CACHE). Takes under three minutes; let "
+        "cost model and store it in the cache ($DRAFTGYM_CACHE). Takes under five minutes; let "
         "nothing else run meanwhile.",
     )
     add = made.add_argument
     add("--model", default=DEFAULT_MODEL, help="registry name, folder or hub id (%(default)s)")
+    add("--drafter", default="eagle3", help="eagle3, model or prompt-lookup (%(default)s)")
     add("--draft-head", type=Path, metavar="FOLDER", help="EAGLE-3 checkpoint of another head")
-    add("--dtype", default="auto", help="auto, float32 or bfloat16 (%(default)s)")
+    add("--draft-model", metavar="NAME", help="for --drafter model: registry name, folder or id")
+    add("--dtype", default="auto", help="auto, float32, bfloat16 or float64 (%(default)s)")
+    add("--threads", type=int, default=0, help="cores for the networks, 0: all (%(default)s)")
     add("--slots", type=int, default=16, help="largest batch to measure (%(default)s)")
     add("--out", type=Path, metavar="FILE", help="write the profile here too")
-    add("--quick", action="store_true", help="fewer points, under half a minute")
+    add("--quick", action="store_true", help="fewer points, under a minute")
     return made
 
 
@@ -67,6 +71,8 @@ def measure_machine(options: argparse.Namespace) -> HardwareProfile:
     """The profile of this machine with the model that the options name; raises UserError."""
     if options.slots < 1:
         raise UserError(f"--slots {options.slots}: expected a number of at least 1")
+    if options.threads < 0:
+        raise UserError(f"--threads {options.threads}: expected 0 for all cores, or a number")
     if options.out is not None and options.out.is_dir():
         raise UserError(f"--out {options.out} is a folder; name a file in it")
     from engine.profile.live import profile_server
@@ -78,6 +84,9 @@ def measure_machine(options: argparse.Namespace) -> HardwareProfile:
             draft_head=options.draft_head,
             dtype=options.dtype,
             slots=options.slots,
+            threads=options.threads,
+            drafter=options.drafter,
+            draft_model=options.draft_model,
         )
         server = LiveServer.load(config)
         update(1.0)
@@ -109,11 +118,10 @@ def show(profile: HardwareProfile, places: Sequence[Path]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     print_line = console.print
-    print_line(f"machine     {profile.machine}")
-    print_line(
-        f"model       {profile.model} ({profile.dtype}, {profile.threads} threads), drafter "
-        f"{profile.drafter}"
-    )
+    of = profile.identity
+    print_line(f"machine     {of.machine}")
+    print_line(f"model       {of.model} ({of.dtype}, {of.threads} threads)")
+    print_line(f"drafter     {of.drafter}, network {of.network}")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("pass", "form", "points", "held out", "error", "p95", "noise", "p95"):
         table.add_column(heading, justify="left" if heading in ("pass", "form") else "right")
@@ -128,6 +136,11 @@ def show(profile: HardwareProfile, places: Sequence[Path]) -> None:
     print_line(f"verify      {verify} (tokens, batch 1, {kv:.0f} tokens of context)")
     drafts = "  ".join(f"{n}: {1e3 * float(profile.draft_next(n, kv)):.1f} ms" for n in (1, 8, 64))
     print_line(f"draft step  {drafts} (rows)")
+    chunks = "  ".join(
+        f"{before}: {1e3 * float(profile.prefill_s(64, before, False)):.1f} ms"
+        for before in (0, 256, 768)
+    )
+    print_line(f"prefill     {chunks} (tokens before a chunk of 64)")
     budgets = "  ".join(f"{m}×: {profile.node_budget(m)}" for m in (1.25, 1.5, 2, 3))
     print_line(f"budget      {budgets} (verified tokens within so many one-token steps)")
     source = "measured" if profile.power.is_measured else "modelled, no counter can be read here"

@@ -8,7 +8,9 @@ Evaluation only, NumPy only; `fit.py` finds the numbers.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,17 +39,30 @@ class Curve:
             raise ValueError("a curve's base, slopes and jumps must not be negative")
         if list(self.knots) != sorted(self.knots) or not self.knots:
             raise ValueError(f"a curve's knots must ascend, got {self.knots}")
+        if list(self.jumps_at) != sorted(self.jumps_at):
+            raise ValueError(f"a curve's jumps must ascend, got {self.jumps_at}")
 
     def __call__(self, count: ArrayLike) -> Floats:
         """Seconds at each count, of its shape."""
         x = np.asarray(count, float)
-        seconds = np.full(x.shape, self.base_s)
-        ends = (*self.knots[1:], np.inf)
-        for start, end, slope in zip(self.knots, ends, self.slopes_s, strict=True):
-            seconds += slope * np.clip(x - start, 0.0, end - start)
-        for at, height in zip(self.jumps_at, self.jumps_s, strict=True):
-            seconds += height * (x > at)
-        return seconds
+        at_knots, jumped = self._sums
+        beyond = self.slopes_s[-1] * np.maximum(x - self.knots[-1], 0.0)
+        jumps = np.array(jumped)[np.searchsorted(self.jumps_at, x)]
+        return np.interp(x, self.knots, at_knots) + beyond + jumps
+
+    def at(self, count: float) -> float:
+        """Seconds at one count, in a tenth of the time: the engine predicts every step."""
+        at_knots, jumped = self._sums
+        piece = max(bisect_right(self.knots, count) - 1, 0)
+        rise = self.slopes_s[piece] * max(count - self.knots[piece], 0.0)
+        return at_knots[piece] + rise + jumped[bisect_left(self.jumps_at, count)]
+
+    @cached_property
+    def _sums(self) -> tuple[list[float], list[float]]:
+        """Seconds at each knot, and the sum of the first 0, 1, … jumps."""
+        rises = np.diff(self.knots) * self.slopes_s[:-1]
+        at_knots = [self.base_s, *(self.base_s + np.cumsum(rises)).tolist()]
+        return at_knots, [0.0, *np.cumsum(self.jumps_s).tolist()]
 
 
 @dataclass(frozen=True)
@@ -76,3 +91,9 @@ class PassCost:
         mean_context = kv / np.maximum(count, 1.0)
         attended = self.attended_s * n * mean_context
         return self.curve(n) + self.kv_token_s * kv + attended + self.request_s * count
+
+    def at(self, tokens: float, kv_tokens: float, requests: float) -> float:
+        """Seconds of one pass, as the call but without arrays."""
+        attended = self.attended_s * tokens * kv_tokens / max(requests, 1.0)
+        rest = self.kv_token_s * kv_tokens + self.request_s * requests
+        return self.curve.at(tokens) + attended + rest

@@ -3,7 +3,8 @@
 Errors count relative to the time, since a controller compares short steps with long ones. Which
 breakpoints and jumps a curve has is chosen greedily, by the Bayesian information criterion; which
 form it has, pieces, stairs or both, by the same figure. Non-negative coefficients on these bases
-are exactly the curves that never fall.
+are exactly the curves that never fall. A machine that was disturbed leaves times far too long, so
+what lies far off a first fit counts less in the next (Huber's weights; Huber 1964).
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ PATIENCE = 3
 # A fit whose errors are a fifth of a per cent is as good as any machine repeats itself; without
 # this floor, times without noise would be followed into their last digit.
 SMALLEST_ERROR = 0.002
+REFITS = 3
+# Errors beyond so many robust standard deviations pull no harder than one of that size (Huber's
+# own constant). No error below the second is a disturbance: so far may a curve be off at a bend.
+HUBER, SMALLEST_DISTURBANCE = 1.345, 0.03
 
 
 class CurveData(NamedTuple):
@@ -52,6 +57,8 @@ class Fitted:
     linear: list[float]
     form: Form
     score: float = field(repr=False)
+    off: Floats = field(repr=False)
+    """[P] predicted over given seconds, minus 1."""
 
 
 def fit(
@@ -59,21 +66,41 @@ def fit(
     linear: Sequence[Floats],
     seconds: Floats,
     forms: Sequence[Form] = FORMS,
+    weights: Floats | None = None,
 ) -> Fitted:
-    """The best non-decreasing curves and non-negative linear terms for `seconds` [P], all > 0."""
-    fits = [_fit_form(curves, linear, seconds, form) for form in forms]
-    return min(fits, key=lambda fitted: fitted.score)
+    """The best non-decreasing curves and non-negative linear terms for `seconds` [P], all > 0.
+
+    `weights` [P] say how much each point counts; None: all alike.
+    """
+    given = np.ones(len(seconds)) if weights is None else weights
+    counting = given
+    for _ in range(1 + REFITS):
+        fits = [_fit_form(curves, linear, seconds, counting, form) for form in forms]
+        best = min(fits, key=lambda fitted: fitted.score)
+        counting = given * _huber(best.off)
+    return best
+
+
+def _huber(off: Floats) -> Floats:
+    """[P] 1 for what was met, less the farther a point lies off."""
+    deviation = 1.4826 * float(np.median(np.abs(off)))
+    limit = max(HUBER * deviation, SMALLEST_DISTURBANCE)
+    return limit / np.maximum(np.abs(off), limit)
 
 
 def _fit_form(
-    curves: Sequence[CurveData], linear: Sequence[Floats], seconds: Floats, form: Form
+    curves: Sequence[CurveData],
+    linear: Sequence[Floats],
+    seconds: Floats,
+    weights: Floats,
+    form: Form,
 ) -> Fitted:
     outlines = [Outline() if form == "stairs" else Outline((0.0,)) for _ in curves]
-    best = _solve(curves, linear, seconds, outlines, form)
+    best = _solve(curves, linear, seconds, weights, outlines, form)
     in_vain = 0
     for _ in range(min(MOST_ADDED, len(seconds) // 3)):
         tried = [
-            (_solve(curves, linear, seconds, option, form), option)
+            (_solve(curves, linear, seconds, weights, option, form), option)
             for option in _additions(curves, outlines, form)
         ]
         if not tried or in_vain == PATIENCE:
@@ -106,30 +133,33 @@ def _solve(
     curves: Sequence[CurveData],
     linear: Sequence[Floats],
     seconds: Floats,
+    weights: Floats,
     outlines: Sequence[Outline],
     form: Form,
 ) -> Fitted:
-    """Non-negative least squares for given outlines, with its score."""
+    """Weighted non-negative least squares for given outlines, with its score."""
     columns = [
         column
         for data, outline in zip(curves, outlines, strict=True)
         for column in _columns(data, outline)
     ]
     matrix = np.stack([*columns, *linear], axis=1) / seconds[:, None]
-    scale = np.maximum(np.linalg.norm(matrix, axis=0), 1e-300)
-    values, residual = nnls(matrix / scale, np.ones(len(seconds)))
+    root = np.sqrt(weights / weights.sum())
+    weighted = matrix * root[:, None]
+    scale = np.maximum(np.linalg.norm(weighted, axis=0), 1e-300)
+    values, residual = nnls(weighted / scale, root)
     values = values / scale
     n = len(seconds)
     placed = sum(len(outline.knots) + len(outline.jumps) for outline in outlines)
     parameters = int((values > 0).sum()) + placed
-    error = residual**2 / n + SMALLEST_ERROR**2
+    error = residual**2 + SMALLEST_ERROR**2
     fitted, at = [], 0
     for outline in outlines:
         width = 1 + len(outline.knots) + len(outline.jumps)
         fitted.append(_curve(outline, values[at : at + width]))
         at += width
     score = n * np.log(error) + parameters * np.log(n)
-    return Fitted(fitted, values[at:].tolist(), form, float(score))
+    return Fitted(fitted, values[at:].tolist(), form, float(score), matrix @ values - 1.0)
 
 
 def _columns(data: CurveData, outline: Outline) -> Iterator[Floats]:

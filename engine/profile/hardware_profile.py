@@ -16,11 +16,8 @@ from numpy.typing import ArrayLike
 from engine.errors import UserError
 from engine.profile import store
 from engine.profile.cost_model import PassCost
-from engine.profile.machine import Machine, this_machine
+from engine.profile.identity import Identity
 from engine.protocol import Floats, Ints
-
-DEFAULT_MODEL = "smollm2-135m-instruct"
-DEFAULT_DRAFTER = "eagle3"
 
 
 @dataclass(frozen=True)
@@ -61,18 +58,16 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class HardwareProfile:
-    """What a model's steps cost on a machine. `threads` is what it was measured with."""
+    """What the steps of a set-up cost."""
 
-    machine: Machine
-    model: str
-    dtype: str
-    drafter: str
-    threads: int
+    identity: Identity
+    """Whose steps: the profile holds for no other."""
     measured_at: str
     verify: PassCost
     draft_first: PassCost
     draft_next: PassCost
     prefill: PassCost
+    """Of one request's chunk; its `request_s` is the first token's, at the prompt's end."""
     host: PassCost
     """Admission, view, selection and commit: the engine's own work of a step."""
     most_tokens: int
@@ -84,49 +79,22 @@ class HardwareProfile:
     memory: MemoryUse
 
     @classmethod
-    def load(
-        cls,
-        path: Path | None = None,
-        model: str = DEFAULT_MODEL,
-        dtype: str | None = None,
-        drafter: str = DEFAULT_DRAFTER,
-        any_machine: bool = False,
-    ) -> HardwareProfile:
-        """Read a profile: the file at `path`, or this machine's own in the user's cache.
+    def load(cls, path: Path, here: Identity | None = None) -> HardwareProfile:
+        """Read the profile at `path`; raises UserError when there is none that can be read.
 
-        Without a path, `dtype` None takes the newest of the model's. Raises UserError when there is
-        none, when it is of another version, or, unless `any_machine`, of another machine.
+        With `here`, the set-up that it is wanted for, another set-up's profile is refused too.
         """
-        if path is None:
-            found = cls.find(model, dtype, drafter)
-            if found is None:
-                raise UserError(
-                    f"no hardware profile of {model}{f' in {dtype}' if dtype else ''} with drafter "
-                    f"{drafter} on this machine; measure one with `python -m engine.profile --model"
-                    f" {model}`"
-                )
-            return found
         profile = store.read(path, cls)
-        here = this_machine()
-        if profile.machine != here and not any_machine:
+        if here is not None and (different := profile.identity.differences(here)):
             raise UserError(
-                f"{path} is the profile of another machine ({profile.machine}), this is {here}; "
-                f"{store.AGAIN}"
+                f"{path} is the hardware profile of another set-up ({'; '.join(different)}); "
+                f"measure one for this with `{here.command}`"
             )
         return profile
 
-    @classmethod
-    def find(
-        cls, model: str = DEFAULT_MODEL, dtype: str | None = None, drafter: str = DEFAULT_DRAFTER
-    ) -> HardwareProfile | None:
-        """This machine's profile in the user's cache; None where it was never measured."""
-        paths = store.stored_profiles(this_machine(), model, dtype, drafter)
-        return cls.load(paths[0]) if paths else None
-
     def save(self, path: Path | None = None) -> Path:
         """Write to `path`, or to the user's cache; returns where."""
-        if path is None:
-            path = store.profile_path(self.machine, self.model, self.dtype, self.drafter)
+        path = store.profile_path(self.identity) if path is None else path
         store.write(path, self)
         return path
 
@@ -147,15 +115,21 @@ class HardwareProfile:
         tokens that it has not run yet, at least one a request and more after ordinary steps (the
         price of not having drafted); the others' are the beams of all requests together.
         """
-        rows = np.asarray(step_rows, float)
-        if rows.size == 0:
+        if len(step_rows) == 0:
             return 0.0
-        first = self.draft_first(rows[0], kv_tokens, requests)
-        return float(first + self.draft_next(rows[1:], kv_tokens, requests).sum())
+        first, *beams = (float(rows) for rows in step_rows)
+        further_s = sum(self.draft_next.at(rows, kv_tokens, requests) for rows in beams)
+        return self.draft_first.at(first, kv_tokens, requests) + further_s
 
-    def prefill_s(self, tokens: ArrayLike) -> Floats:
-        """A prompt, or a chunk of one, of that many tokens; 0 for none."""
-        return np.where(np.asarray(tokens) > 0, self.prefill(tokens), 0.0)
+    def prefill_s(
+        self, tokens: ArrayLike, context_tokens: ArrayLike = 0, ends_prompt: ArrayLike = True
+    ) -> Floats:
+        """A prompt, or a chunk of one behind `context_tokens` of it; 0 for no tokens.
+
+        Where the prompt ends with the chunk, the target's first token is computed too.
+        """
+        prompts = np.asarray(ends_prompt, float)
+        return np.where(np.asarray(tokens) > 0, self.prefill(tokens, context_tokens, prompts), 0.0)
 
     def step_s(
         self,
@@ -172,22 +146,29 @@ class HardwareProfile:
         Arrays have one entry a decoding request, as a `Plan` has; `catch_up_tokens` are committed
         tokens that the drafter has not run (see `draft_s`).
         """
-        d, w, n, context, behind = np.broadcast_arrays(
-            *(np.asarray(a, float) for a in (depth, width, nodes, context_tokens, catch_up_tokens))
-        )
-        requests = d.size
-        drafted = np.where(d > 0, w + np.maximum(d - 1, 0) * w**2, 0)
-        kept = float(np.minimum(n, drafted).sum())
-        kept = kept if node_budget is None else min(kept, node_budget)
-        drafting = (d > 0) & (n > 0)
-        steps = int(d[drafting].max(initial=0))
-        beams = [float(w[drafting & (d >= step)].sum()) for step in range(2, steps + 1)]
-        rows = [float(behind[drafting].sum()), *beams] if steps else []
-        kv = float(context.sum())
-        draft_s = self.draft_s(rows, float(context[drafting].sum()), int(drafting.sum()))
-        verified = requests + kept
-        passes_s = self.verify(verified, kv, requests) + self.host(verified, kv, requests)
-        return float(passes_s) + draft_s + float(self.prefill_s(prefill_tokens))
+        given = depth, width, nodes, context_tokens, catch_up_tokens
+        rows = np.broadcast_arrays(*(np.atleast_1d(np.asarray(a, float)) for a in given))
+        kept = first_rows = kv_tokens = drafting_kv = 0.0
+        beams: list[float] = []  # rows of the second draft step, the third, …
+        drafting = 0
+        for d, w, n, context, behind in zip(*(row.tolist() for row in rows), strict=True):
+            kv_tokens += context
+            if d == 0 or n == 0:
+                continue
+            kept += min(n, w + (d - 1) * w**2)
+            drafting += 1
+            first_rows += behind
+            drafting_kv += context
+            beams += [0.0] * (int(d) - 1 - len(beams))
+            for step in range(int(d) - 1):
+                beams[step] += w
+        requests = rows[0].size
+        verified = requests + (kept if node_budget is None else min(kept, node_budget))
+        seconds = self.verify.at(verified, kv_tokens, requests)
+        seconds += self.host.at(verified, kv_tokens, requests)
+        if drafting:
+            seconds += self.draft_s([first_rows, *beams], drafting_kv, drafting)
+        return seconds + (float(self.prefill_s(prefill_tokens)) if prefill_tokens else 0.0)
 
     def node_budget(
         self, multiple: float, kv_tokens: float | None = None, requests: int = 1

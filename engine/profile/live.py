@@ -1,4 +1,4 @@
-"""Profile a live server: what to run, who it is, how much memory it holds."""
+"""Profile a live server: what to run, how much memory it holds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
-import torch
 
-from engine.profile.build import Identity, build_profile
+from engine.profile.build import build_profile
 from engine.profile.hardware_profile import HardwareProfile, MemoryUse
-from engine.profile.machine import this_machine
 from engine.profile.measure import measure
 from engine.profile.schedule import schedule
 from engine.serving import LiveServer
@@ -24,7 +22,7 @@ def profile_server(
     seed: int,
     progress: Callable[[float], None] = lambda done: None,
 ) -> HardwareProfile:
-    """Measure for about `budget_s` seconds (two rounds at least) and fit; not stored yet.
+    """Measure for about `budget_s` seconds (three rounds at least) and fit; not stored yet.
 
     `quick` takes fewer points; `seed` draws the order of trees and what is held out. Raises
     UserError when the server is too small to measure enough different steps.
@@ -32,16 +30,9 @@ def profile_server(
     orders, holding = np.random.default_rng(seed).spawn(2)
     settings = server.settings
     episodes = schedule(settings.limits, settings.context_tokens, quick, orders)
-    steps = measure(server, episodes, rounds, budget_s, progress)
-    identity = Identity(
-        machine=this_machine(),
-        model=server.name,
-        dtype=str(server.decoder.dtype).removeprefix("torch."),
-        drafter=server.drafter.name,
-        threads=torch.get_num_threads(),
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    return build_profile(identity, steps, _memory(server), holding)
+    timed = measure(server, episodes, rounds, budget_s, progress)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return build_profile(server.identity, now, timed, _memory(server), holding)
 
 
 def _memory(server: LiveServer) -> MemoryUse:

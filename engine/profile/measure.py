@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.prefilling import Chunk
 from engine.profile.schedule import Episode, Shape
 from engine.protocol import Controller, Outcome, Plan, View, uniform_plan
 from engine.request import Request
 from engine.serving import LiveServer
 
-FEWEST_ROUNDS = 2  # what it takes to know how far a repetition lies off
+FEWEST_ROUNDS = 3  # a median of three does not follow the one that was disturbed
+LOOKUP_ALPHABET = 6  # few enough tokens that n-grams come back, so that there is what to look up
 
 
 class Step(NamedTuple):
@@ -34,13 +36,18 @@ class Step(NamedTuple):
     kv_tokens: int  # contexts of all requests
     first_rows: int  # committed rows that the first draft step ran, 0 when nothing was drafted
     beam_rows: int  # rows of each further draft step
-    prompt_tokens: int  # of the one request whose prompt was read before it, else 0
-    prefill_s: float
     draft_s: float
     verify_s: float
     host_s: float
     watts: float
     watts_are_measured: bool
+
+
+class Timed(NamedTuple):
+    """What was measured: iterations, and the reading of prompts before them."""
+
+    steps: list[Step]
+    chunks: list[Chunk]
 
 
 class OneShape(Controller):
@@ -60,31 +67,35 @@ def measure(
     rounds: int,
     budget_s: float,
     progress: Callable[[float], None] = lambda done: None,
-) -> list[Step]:
+) -> Timed:
     """Run every episode `rounds` times in turns; stop early once `budget_s` seconds are spent.
 
-    At least two rounds are run, whatever they take. `progress` is told the share that is done.
+    At least three rounds are run, whatever they take. `progress` is told the share that is done.
     """
     begun = perf_counter()
-    steps: list[Step] = []
+    timed = Timed([], [])
     indices = np.arange(len(episodes))
     for turn in range(rounds):
         for done, index in enumerate(np.roll(indices, turn).tolist()):
             spent_s = perf_counter() - begun
             if turn >= FEWEST_ROUNDS and spent_s > budget_s:
                 progress(1.0)
-                return steps
-            steps += run_episode(server, index, episodes[index])
+                return timed
+            steps, chunks = run_episode(server, index, episodes[index])
+            timed.steps.extend(steps)
+            timed.chunks.extend(chunks)
             through = turn + (done + 1) / len(episodes)  # rounds
             in_time = min(spent_s / max(budget_s, 1e-9), through / FEWEST_ROUNDS, 1.0)
             progress(max(through / rounds, in_time))
-    return steps
+    return timed
 
 
-def run_episode(server: LiveServer, index: int, episode: Episode) -> list[Step]:
+def run_episode(server: LiveServer, index: int, episode: Episode) -> Timed:
     """Serve the episode's requests together, one tree after another."""
     generator = np.random.default_rng(index)
     high = server.decoder.config.vocab_size
+    if server.drafter.name == "prompt-lookup":
+        high = min(high, LOOKUP_ALPHABET)
     requests = [
         Request(
             i, 0, generator.integers(0, high, episode.prompt_tokens).tolist(),
@@ -92,26 +103,24 @@ def run_episode(server: LiveServer, index: int, episode: Episode) -> list[Step]:
         )
         for i in range(episode.requests)
     ]  # fmt: skip
-    all_prompts = episode.requests * episode.prompt_tokens
-    settings = replace(server.settings, prefill_tokens=all_prompts)
+    whole = episode.requests * episode.prompt_tokens
+    settings = replace(server.settings, prefill_tokens=episode.chunk_tokens or whole)
     engine = server.engine(requests, settings=settings)
     controller = OneShape()
     controller.reset(engine.limits)
-    drafted_to = np.zeros(engine.limits.slots, np.int64)  # context that the drafter has run
-    steps = []
+    timed = Timed([], [])
     for place, shape in enumerate(episode.shapes):
         view = engine.next_decision()
         if view is None:
             break
+        timed.chunks.extend(engine.chunks)
         controller.shape = shape
+        behind = int((view.context_tokens - engine.drafted_to)[view.active].sum())
         outcome = engine.run_iteration(view, controller)
-        behind = int((view.context_tokens - drafted_to)[view.active].sum())
-        if shape.depth:
-            drafted_to = np.where(view.active, view.context_tokens, drafted_to)
         if int(outcome.ran.sum()) == episode.requests:
             power = engine.energy.watts, engine.energy.is_measured
-            steps.append(_step(index, place, episode, view, outcome, behind, power))
-    return steps
+            timed.steps.append(_step(index, place, episode, view, outcome, behind, power))
+    return timed
 
 
 def _step(
@@ -124,7 +133,6 @@ def _step(
     power: tuple[float, bool],
 ) -> Step:
     shape = episode.shapes[place]
-    alone = episode.requests == 1 and place == 0
     return Step(
         episode=index,
         place=place,
@@ -134,8 +142,6 @@ def _step(
         kv_tokens=int(view.context_tokens[view.active].sum()),
         first_rows=behind if shape.depth else 0,
         beam_rows=shape.width * episode.requests,
-        prompt_tokens=episode.prompt_tokens if alone else 0,
-        prefill_s=outcome.prefill_s,
         draft_s=outcome.draft_s,
         verify_s=outcome.verify_s,
         host_s=outcome.select_s + outcome.other_s,

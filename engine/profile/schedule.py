@@ -27,6 +27,8 @@ class Episode(NamedTuple):
     requests: int
     prompt_tokens: int
     shapes: tuple[Shape, ...]
+    chunk_tokens: int = 0
+    """Prompts are read so many tokens at a time, 0: whole."""
 
     @property
     def output_tokens(self) -> int:
@@ -50,11 +52,15 @@ QUICK_SHAPES = (
 # (share of the slots, share of the context), so that small servers are measured throughout.
 BATCHES = (
     *((0.0, 0.04), (0.0, 0.3), (0.0, 0.8), (0.125, 0.15), (0.25, 0.06), (0.25, 0.4)),
-    *((0.5, 0.2), (1.0, 0.05), (1.0, 0.25)),
+    *((0.5, 0.2), (1.0, 0.05), (1.0, 0.15)),
 )
 QUICK_BATCHES = ((0.0, 0.04), (0.0, 0.4), (0.25, 0.12), (1.0, 0.05))
 PROMPTS = (1, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
 QUICK_PROMPTS = (1, 8, 32, 64, 128, 256)
+# (share of the context, tokens of a chunk): prompts read bit by bit, since the cost of a chunk
+# grows with what stands before it.
+CHUNKS = ((0.2, 8), (0.3, 16), (0.5, 32), (0.8, 64), (0.8, 128), (0.6, 256))
+QUICK_CHUNKS = ((0.15, 16), (0.4, 64), (0.6, 128))
 # Larger verifications than any useful plan asks for are left to the last slope.
 MOST_TOKENS = 400
 QUICK_MOST_TOKENS = 160
@@ -66,7 +72,8 @@ def schedule(
     """Episodes within the engine's limits; a request has `context_tokens` for prompt and output.
 
     Every tree of an episode comes twice, at places that `generator` draws. The last episodes are
-    single prompts of every length, each with an ordinary step and a draft that catches up with it.
+    single prompts, whole or in chunks, each with an ordinary step and a draft that catches up with
+    it.
     """
     batches, prompts = (QUICK_BATCHES, QUICK_PROMPTS) if quick else (BATCHES, PROMPTS)
     most_tokens = QUICK_MOST_TOKENS if quick else MOST_TOKENS
@@ -81,9 +88,13 @@ def schedule(
         order = [shapes[i] for _ in range(2) for i in generator.permutation(len(shapes))]
         episode = Episode(requests, max(2, int(context_share * context_tokens)), tuple(order))
         episodes.append(_shortened(episode, context_tokens))
-    alone = [Episode(1, n, (ORDINARY, Shape(1, 1, 1))) for n in prompts]
+    catching_up = (ORDINARY, Shape(1, 1, 1))
+    alone = [Episode(1, n, catching_up) for n in prompts]
+    for share, chunk in QUICK_CHUNKS if quick else CHUNKS:
+        n = max(2, int(share * context_tokens))
+        alone.append(Episode(1, n, catching_up, min(chunk, n // 2)))
     alone = [e for e in alone if e.prompt_tokens + e.output_tokens <= context_tokens]
-    return [*dict.fromkeys(episodes), *alone]
+    return list(dict.fromkeys([*episodes, *alone]))
 
 
 def _fits(shape: Shape, limits: Limits) -> bool:

@@ -5,7 +5,6 @@ What a profile means is `hardware_profile.py`'s; here it is a dataclass of plain
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -17,33 +16,26 @@ from typing import Any, TypeVar
 
 from engine.atomic_write import write_named
 from engine.errors import UserError
-from engine.profile.machine import Machine
+from engine.profile.identity import Identity
 from models.model_cache import cache_root
 
 FORMAT = "draftgym.hardware-profile"
-VERSION = 1
+VERSION = 2
 AGAIN = "measure anew with `python -m engine.profile`"
 
 Value = TypeVar("Value")
 
 
-def profile_path(machine: Machine, model: str, dtype: str, drafter: str) -> Path:
-    """The profile's place in the user's cache."""
-    slug = re.sub(r"[^a-z0-9.]+", "-", model.lower()).strip("-")[-40:]
-    # Two models may share a slug, such as folders that differ in a sign.
-    digest = hashlib.sha256(model.encode()).hexdigest()[:8]
-    folder = cache_root() / "profiles" / machine.fingerprint
-    return folder / f"{slug}-{digest}-{dtype}-{drafter}.json"
+def profile_path(identity: Identity) -> Path:
+    """The place in the user's cache of a set-up's profile; another set-up's is another."""
+    slug = re.sub(r"[^a-z0-9.]+", "-", identity.model.lower()).strip("-")[-40:]
+    folder = cache_root() / "profiles" / identity.machine.fingerprint
+    return folder / f"{slug}-{identity.drafter}-{identity.digest}.json"
 
 
-def stored_profiles(machine: Machine, model: str, dtype: str | None, drafter: str) -> list[Path]:
-    """Profiles of the model on the machine, the newest first; None stands for any dtype."""
-    if dtype is not None:
-        path = profile_path(machine, model, dtype, drafter)
-        return [path] if path.is_file() else []
-    pattern = profile_path(machine, model, "*", drafter)
-    found = pattern.parent.glob(pattern.name)
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+def profile_paths() -> list[Path]:
+    """All profiles in the user's cache, of whatever set-up."""
+    return sorted((cache_root() / "profiles").glob("*/*.json"))
 
 
 def write(path: Path, profile: Any) -> None:
