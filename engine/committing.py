@@ -10,7 +10,7 @@ from engine.kernels.commit import commit_tokens, record_acceptance
 from engine.kernels.walk import accepted_within
 from engine.protocol import NODE_TIERS, Bools, Ints, Outcome
 from engine.request import Status
-from engine.stopping import cut_walk, tokens_until_stop
+from engine.stopping import cut_walk
 
 if TYPE_CHECKING:
     from engine.loop import Engine
@@ -26,11 +26,9 @@ def read_tokens(engine: Engine, decoding: Bools) -> Bools:
     for slot, request in engine.ledger.running.items():
         if not decoding[0, slot]:
             continue
-        if request.stop_strings and engine.detokenize is not None:
+        if request.stop_strings:
             fresh = trees.new_tokens[0, slot, : trees.accepted_length[0, slot]].tolist()
-            count = tokens_until_stop(
-                engine.ledger.output(slot), fresh, request.stop_strings, engine.detokenize
-            )
+            count = engine.stops.tokens_until_stop(request, fresh)
             if count is not None:
                 stopped[slot] = True
                 cut_walk(slot, count, trees, engine.choices)

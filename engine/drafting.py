@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.backends.protocol import Backend
 from engine.fitting import fit_plan, missing_for_roots, victim
 from engine.kernels.beam import grow
 from engine.kernels.select import close_under_parents, keep_best, rank_candidates
@@ -29,7 +30,7 @@ def make_room(
     slots, pool = engine.slots, engine.backend.pool
     context = slots.context[0]
     while missing_for_roots(context, pool, decoding[0]):
-        slot = victim(slots.active[0], slots.admitted_s[0], slots.request[0], pool)
+        slot = victim(engine.places(), pool)
         engine.take_slot(slot, displaced=True)
         decoding[0, slot] = False
     asked = plan
@@ -75,6 +76,11 @@ def draft(engine: Engine, view: View, plan: Plan, controller: Controller, decodi
         backend.draft_next(step - 1, slots, trees, beam, engine.children)
         grow(step, drafting, width, *engine.children, trees, beam)
     return controller_s
+
+
+def draft_failures(backend: Backend) -> int:
+    """Draft calls that raised, of all episodes on this backend; 0 where its drafter counts none."""
+    return int(getattr(getattr(backend, "drafter", None), "failures", 0))
 
 
 def select(

@@ -7,8 +7,11 @@ fit (`missing_for_roots`), who gives way until they do (`victim`), how large may
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from engine.orders import Key
 from engine.paging import PagePool
 from engine.protocol import Bools, Ints, Plan
 
@@ -45,19 +48,18 @@ def fit_plan(plan: Plan, contexts: Ints, pool: PagePool, decoding: Bools) -> tup
     return fitted, int((planned - nodes).sum())
 
 
-def victim(active: Bools, admitted_s: np.ndarray, request: Ints, pool: PagePool) -> int:
+def victim(places: Mapping[int, Key], pool: PagePool) -> int:
     """The slot that gives its pages back when not even the roots fit; -1 when there is none.
 
-    The request admitted last (of equals the one with the highest id), as vLLM preempts; a slot
-    without pages would give nothing. The oldest of several always stays, and a pool holds at least
-    one whole request, so something always goes on: `admitted_s` [S] must be the first admission,
-    which a preempted request keeps.
+    Whoever is last in the engine's own order, `places` by slot being the keys under it: the lowest
+    priority first, the latest deadline, or the newest request, as vLLM preempts under its orders. A
+    slot without pages would give nothing. The first of several always stays, and a pool holds at
+    least one whole request, so something always goes on.
     """
-    candidates = np.flatnonzero(active & (pool.owned > 0))
+    candidates = [slot for slot in places if pool.owned[slot] > 0]
     if len(candidates) < 2:
         return -1
-    order = np.lexsort((request[candidates], admitted_s[candidates]))
-    return int(candidates[order[-1]])
+    return max(candidates, key=lambda slot: places[slot])
 
 
 def _scored(plan: Plan) -> Ints:

@@ -26,8 +26,12 @@ class Ledger:
         """By slot, in order of admission."""
         self.parked: dict[int, SlotState] = {}
         """By request id, one slot's arrays as they were when it had to give the slot up."""
+        self.parked_since_s: dict[int, float] = {}
+        """When each of these gave it up."""
         self.preempted: dict[int, int] = {}
         """How often each request had to give its slot up."""
+        self.requeued_s: dict[int, float] = {}
+        """The longest that each of them has then waited for the next one."""
         self.degraded_to: dict[int, int] = {}
         """By request id, the class by whose objectives it is served instead of its own."""
         self.records: list[RequestRecord] = []
@@ -40,6 +44,7 @@ class Ledger:
         if parked is None:
             self._begin(slot, request, clock_s)
         else:
+            self._end_of_wait(request.id, clock_s)
             for array, kept in zip(s, parked, strict=True):
                 array[0, slot] = kept
         self.running[slot] = request
@@ -101,9 +106,14 @@ class Ledger:
         s, request = self.slots, self.running.pop(slot)
         request.output = self.output(slot)
         self.parked[request.id] = SlotState(*(np.copy(array[0, slot]) for array in s))
+        self.parked_since_s[request.id] = clock_s
         self.preempted[request.id] = self.preempted.get(request.id, 0) + 1
         s.active[0, slot] = s.decoding[0, slot] = False
         return Waiting(request, clock_s, displaced, started=bool(request.output))
+
+    def _end_of_wait(self, request_id: int, clock_s: float) -> None:
+        waited_s = clock_s - self.parked_since_s.pop(request_id)
+        self.requeued_s[request_id] = max(waited_s, self.requeued_s.get(request_id, 0.0))
 
     def degrade(self, slot: int, slo_class: int) -> None:
         """Serve the slot's request by that class's TPOT objective from now on."""
@@ -120,6 +130,7 @@ class Ledger:
         """The request has ended without holding a slot: write its record."""
         self.records.append(self._waiting_record(request, status, clock_s))
         self.parked.pop(request.id, None)
+        self.parked_since_s.pop(request.id, None)
 
     def close(self, waiting: Iterable[Request], clock_s: float) -> list[RequestRecord]:
         """All records, with what runs or waits at `clock_s` as unfinished."""
@@ -136,7 +147,8 @@ class Ledger:
     def _waiting_record(self, request: Request, status: Status, clock_s: float) -> RequestRecord:
         parked = self.parked.get(request.id)
         if parked is not None:
-            return self._line(request, parked, status, clock_s)
+            waiting_s = clock_s - self.parked_since_s[request.id]
+            return self._line(request, parked, status, clock_s, waiting_s)
         nan = float("nan")
         return RequestRecord(
             id=request.id,
@@ -159,9 +171,17 @@ class Ledger:
         )
 
     def _line(
-        self, request: Request, one: SlotState, status: Status, clock_s: float
+        self,
+        request: Request,
+        one: SlotState,
+        status: Status,
+        clock_s: float,
+        waiting_s: float = 0.0,
     ) -> RequestRecord:
-        """The record of a request whose arrays, of one slot, are `one`."""
+        """The record of a request whose arrays, of one slot, are `one`.
+
+        `waiting_s`: how long it has been without a slot since it gave one up.
+        """
         first_s, emitted = float(one.first_token_s), int(one.emitted)
         return RequestRecord(
             id=request.id,
@@ -183,4 +203,5 @@ class Ledger:
             queue_age_objective_s=float(self.queue_age_objectives_s[request.slo_class]),
             preempted=self.preempted.get(request.id, 0),
             degraded_to=self.degraded_to.get(request.id, -1),
+            requeued_s=max(waiting_s, self.requeued_s.get(request.id, 0.0)),
         )

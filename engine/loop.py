@@ -17,22 +17,25 @@ from engine.backends.protocol import Backend, new_children, new_choices
 from engine.checking import check_backend, check_requests
 from engine.classes import ClassTable
 from engine.committing import commit, read_tokens
-from engine.drafting import draft, make_room, select
+from engine.drafting import draft, draft_failures, make_room, select
 from engine.errors import UserError
 from engine.kernels.beam import new_beam
 from engine.kernels.walk import walk
 from engine.ledger import Ledger
 from engine.limits import clip_plan
-from engine.orders import promises_of
+from engine.orders import Key, promises_of
 from engine.overload import Overload
-from engine.prefilling import admit_waiting, prefill, take_arrivals
+from engine.prefilling import Chunk, admit_waiting, prefill, take_arrivals
+from engine.profile.fallback import Fallback
+from engine.profile.hardware_profile import HardwareProfile
+from engine.profile.pricing import predicted_s, sized
 from engine.protocol import Controller, Outcome, Plan, View
 from engine.request import Request, RequestRecord, Status
 from engine.scheduler import Scheduler
 from engine.settings import DEFAULT_LIMITS, EngineSettings
 from engine.state import new_slots, new_trees
-from engine.stopping import Detokenize
-from engine.telemetry import Energy, PowerMeter
+from engine.stopping import Detokenize, StopStrings
+from engine.telemetry import Energy, Meter, PowerMeter
 from engine.viewing import build_view
 
 __all__ = ["DEFAULT_LIMITS", "Engine", "EngineSettings"]
@@ -49,6 +52,8 @@ COUNTERS = (
     "let_through",
     "prefilled",
     "preempted",
+    "unpriced",
+    "draft_failures",
 )
 
 
@@ -63,11 +68,20 @@ class Engine:
         settings: EngineSettings,
         unloaded_tpot_s: float,
         detokenize: Detokenize | None = None,
+        profile: HardwareProfile | None = None,
+        fallback: Fallback | None = None,
+        power: Meter | None = None,
     ) -> None:
-        """`detokenize` makes text of output tokens; needed where a request has stop strings."""
+        """`detokenize` makes text of output tokens; needed where a request has stop strings.
+
+        With a `profile` every step is predicted and plans can be priced; without one, `fallback`
+        stands in for controllers that need it. `power` is a graphics card's meter, else it is the
+        processor's.
+        """
         self.backend, self.classes, self.settings = backend, classes, settings
         self.limits, self.unloaded_tpot_s = settings.limits, unloaded_tpot_s
-        self.detokenize = detokenize
+        self.stops = StopStrings(detokenize)
+        self.profile, self.fallback = profile, fallback or Fallback()
         check_backend(backend, settings)
         check_requests(
             requests, classes, settings.context_tokens, backend.vocab_size, detokenize is not None
@@ -93,17 +107,22 @@ class Engine:
             unloaded_tpot_s,
             self.limits.max_depth,
         )
-        self.power = PowerMeter()
+        self.power: Meter = power or PowerMeter()
         self.energy = Energy(0.0, self.power.model.idle_watts, self.power.is_measured)
         self.clock_s = 0.0
         self.iteration_s = 0.0
         self.prefill_tokens = settings.prefill_tokens
         self.max_running = self.limits.slots
-        self.prefill_s = 0.0  # of the iteration under way, as is `prefilled`, in tokens
+        self.prefill_s = 0.0  # of the iteration under way, all rounds, as is `prefilled`, in tokens
         self.prefilled = 0
+        self.chunks: list[Chunk] = []
+        """Prompt tokens read in the iteration under way."""
+        self.drafted_to = np.zeros(self.limits.slots, np.int64)
+        """[S] context that the drafter has run; what lies behind it is the price of drafting."""
         self.start_s = self._admit_s = self._observe_s = 0.0
         self._decoding_since_s = 0.0  # start of the iteration under way, or of decoding in it
         self.counters = dict.fromkeys(COUNTERS, 0)
+        self._failures_before = draft_failures(backend)
         for slot in range(self.limits.slots):
             backend.release(slot)
 
@@ -119,6 +138,7 @@ class Engine:
         self.start_s = self._decoding_since_s = self.clock_s - self._observe_s
         self.prefill_s = self._admit_s = 0.0
         self.prefilled = 0
+        self.chunks = []
         self.power.begin()
         while self.clock_s < self.settings.horizon_s:
             begun = self.read()
@@ -136,6 +156,7 @@ class Engine:
                 self.clock_s = self.start_s = max(self.clock_s, at)
                 self.prefill_s = self._admit_s = self._observe_s = 0.0
                 self.prefilled = 0
+                self.chunks = []
                 continue
             somebody_decoded = decoding.any()
             if (active & ~decoding).any():
@@ -168,6 +189,9 @@ class Engine:
         Requests cancelled since the view was made take no part; with none left nothing is run.
         """
         self.power.resume()
+        if controller.needs_profile and self.profile is None:
+            controller = self.fallback.instead_of(controller)
+            self.counters["unpriced"] += 1
         slots, trees = self.slots, self.trees
         decoding = slots.decoding.copy()
         slo_class = slots.slo_class[0].copy()
@@ -181,11 +205,15 @@ class Engine:
 
         begun = self.read()
         plan = self.overload.spare(plan, decoding[0], self.clock_s)
+        plan = sized(self, plan, decoding[0])
         plan, reserved, shrunk = make_room(self, plan, controller, decoding)
+        predicted = predicted_s(self, plan, decoding[0])
         room_s = self.spend(begun)
 
         begun = self.read()
         controller_in_draft_s = draft(self, view, plan, controller, decoding)
+        drafted = trees.size[0] > 0
+        self.drafted_to[drafted] = slots.context[0, drafted]
         draft_s = self.spend(begun) - controller_in_draft_s
         controller_s += controller_in_draft_s
 
@@ -215,8 +243,9 @@ class Engine:
         commit_s += self.spend(begun)
 
         self.iteration_s = self.clock_s - self.start_s
+        passes = len(self.chunks) + bool(outcome.ran.any())
         tokens = int(outcome.verified.sum()) + self.prefilled
-        self.energy = self.power.end(self.iteration_s, tokens)
+        self.energy = self.power.end(self.iteration_s, tokens / max(passes, 1))
         outcome = outcome._replace(
             prefill_s=self.prefill_s,
             draft_s=draft_s,
@@ -227,6 +256,7 @@ class Engine:
             energy_joules=self.energy.joules,
             clipped=clipped,
             shrunk=shrunk,
+            predicted_s=predicted,
         )
         self._count(outcome)
         begun = self.read()
@@ -250,15 +280,25 @@ class Engine:
             counters[name] += int(getattr(outcome, name).sum())
         counters["clipped"] += outcome.clipped
         counters["shrunk"] += outcome.shrunk
+        counters["draft_failures"] = draft_failures(self.backend) - self._failures_before
         if ran:
             self.overload.observe(emitted / ran, self.clock_s - self._decoding_since_s)
 
     # -- how a request loses its slot ----------------------------------------------------------
 
+    def places(self) -> dict[int, Key]:
+        """By slot, where its request would stand in the order if it had to wait from now on."""
+        emitted, scheduler = self.slots.emitted[0], self.scheduler
+        return {
+            slot: scheduler.key_if_put_back(request, bool(emitted[slot] > 0), self.clock_s)
+            for slot, request in self.ledger.running.items()
+        }
+
     def end(self, slot: int, status: Status) -> None:
         """The slot's request has ended: its record is written, slot and memory are free."""
+        self.stops.forget(self.ledger.running[slot].id)
         self.ledger.finish(slot, self.clock_s, status)
-        self.backend.release(slot)
+        self._release(slot)
 
     def take_slot(self, slot: int, displaced: bool) -> None:
         """The slot's request waits again; what it has emitted is read anew when it is back.
@@ -266,8 +306,12 @@ class Engine:
         `displaced`: for want of memory, so that it goes before everybody who waits.
         """
         self.scheduler.put_back(self.ledger.park(slot, self.clock_s, displaced))
-        self.backend.release(slot)
+        self._release(slot)
         self.counters["preempted"] += 1
+
+    def _release(self, slot: int) -> None:
+        self.backend.release(slot)
+        self.drafted_to[slot] = 0
 
     def cancel(self, request_id: int) -> bool:
         """Withdraw a request that is to come, waits or runs; False when it has ended already.
@@ -287,6 +331,7 @@ class Engine:
         request = self.scheduler.withdraw(request_id)
         if request is None:
             return False
+        self.stops.forget(request_id)
         self.ledger.dismiss(request, Status.CANCELLED, max(self.clock_s, request.arrival_s))
         return True
 

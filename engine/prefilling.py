@@ -7,16 +7,24 @@ suffices the page pool's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from engine.backends.protocol import FAILED_TOKEN
 from engine.request import Request, Status
-from engine.stopping import tokens_until_stop
 
 if TYPE_CHECKING:
     from engine.loop import Engine
+
+
+class Chunk(NamedTuple):
+    """Prompt tokens of one request that were read together."""
+
+    tokens: int
+    context_tokens: int  # read before them
+    ends_prompt: bool
+    seconds: float
 
 
 def take_arrivals(engine: Engine) -> None:
@@ -69,10 +77,8 @@ def _fill_slots(engine: Engine) -> None:
 def prefill(engine: Engine) -> None:
     """Process prompts in the queue's own order until this iteration's token budget is spent."""
     slots, ledger = engine.slots, engine.ledger
-    left = engine.prefill_tokens - engine.prefilled
-    if left <= 0:  # no request decodes yet: another round of the same budget
-        left = engine.prefill_tokens
-        engine.prefilled = 0
+    # While no request decodes there may be several rounds of the same budget.
+    left = engine.prefill_tokens - engine.prefilled % engine.prefill_tokens
     reading = [slot for slot in ledger.running if not slots.decoding[0, slot]]
     reading.sort(key=lambda slot: engine.scheduler.key(ledger.running[slot], engine.clock_s))
     for slot in reading:
@@ -81,7 +87,9 @@ def prefill(engine: Engine) -> None:
         end = min(goal, start + left)
         token = engine.backend.prefill(slot, slots, end)
         slots.prefilled[0, slot] = slots.context[0, slot] = end
-        engine.prefill_s += engine.spend(begun)
+        seconds = engine.spend(begun)
+        engine.prefill_s += seconds
+        engine.chunks.append(Chunk(end - start, start, end == goal, seconds))
         engine.prefilled += end - start
         engine.counters["prefilled"] += end - start
         left -= end - start
@@ -102,8 +110,6 @@ def _begin_decoding(engine: Engine, slot: int, token: int) -> None:
     ended = ledger.first_token(slot, token, engine.clock_s)
     if request.sampling.logprobs:
         request.logprobs.append(engine.backend.first_logprob(slot))
-    if request.stop_strings and engine.detokenize is not None:
-        stops = request.stop_strings
-        ended |= tokens_until_stop([], [token], stops, engine.detokenize) is not None
+    ended |= engine.stops.tokens_until_stop(request, [token]) is not None
     if ended:
         engine.end(slot, Status.FINISHED)

@@ -145,11 +145,8 @@ def completion_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
 
 
 def largest_queue_age_s(records: Iterable[RequestRecord]) -> float:
-    """Longest wait for a slot; one that never got a slot waited until the episode was cut."""
-    return max(
-        ((r.finish_s if math.isnan(r.admitted_s) else r.admitted_s) - r.arrival_s for r in records),
-        default=0.0,
-    )
+    """Longest wait for a slot, after a preemption too; one without a slot waited until the cut."""
+    return max((record.queue_age_s for record in records), default=0.0)
 
 
 def percentiles(values: Iterable[float]) -> Percentiles:

@@ -1,14 +1,20 @@
-"""What every test may ask for: the real target, the shared data, and a quiet machine.
+"""What every test may ask for: the real target, shared data, a clock by hand, a quiet machine.
 
 Thread counts are set before any test imports NumPy, Numba or torch, because those read them once.
 Fixtures of one topic live in that topic's test file, not here.
 """
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.scripted_drafter import HandClock
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_NAME = "smollm2-135m-instruct"
@@ -49,3 +55,13 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared data at {folder}; name its folder in DRAFTGYM_SHARED")
     return folder
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
+    """The engine's only clock; it moves when it is told to."""
+    from tests.scripted_drafter import HandClock
+
+    hand = HandClock(1000.0)  # where perf_counter starts means nothing
+    monkeypatch.setattr("engine.loop.perf_counter", hand)
+    return hand

@@ -6,7 +6,6 @@ What the figures are on the real model is the benchmark's business; no time is a
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from benchmarks import (
     floor,
     overhead,
     peers,
-    prediction,
     proofs,
     ratios,
     sampling_cost,
@@ -28,7 +26,7 @@ from benchmarks import (
 from benchmarks.acceptance import Answer, before_loop, loop_start
 from benchmarks.bench import Bench
 from benchmarks.decoding import requests_of, serve
-from benchmarks.figures import Bar, Figure, Result, judged
+from benchmarks.figures import Figure, Result, judged
 from benchmarks.fresh_clone import Clones
 from benchmarks.network_clock import network_clock
 from benchmarks.prompts import MAX_PROMPT_TOKENS, PromptFolder
@@ -343,28 +341,7 @@ def test_prompts_fit_and_articles_are_used_up(tmp_path: Path) -> None:
         folder.ids("alpaca")
 
 
-# -- predictions and proofs ------------------------------------------------------------------------
-
-
-def test_predictions_are_judged_by_value_or_noise(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prediction, "QUICK_RUN_S", 4.0)
-    made = prediction.held_out(bench, "")
-    step = bench.profile.fits["step"]
-    assert made.value == pytest.approx(100 * step.error_median)
-    served = prediction.served(bench, "")
-    assert served.raw["error_median"] <= served.raw["error_p95"]
-    calm = replace(step, noise_median=0.01, noise_p95=0.02)
-    profile = replace(bench.profile, fits={"step": calm})
-    for median, p95, holds in ((0.04, 0.11, True), (0.04, 0.2, False), (0.2, 0.3, False)):
-        result = prediction.judged_error(profile, median, p95, {}, "")
-        bar = Figure("x", "x", Bar("≤", 5), "m:f")
-        assert (judged(bar, result).status == "holds") is holds
-    noisy = replace(step, noise_median=0.2, noise_p95=0.3)
-    profile = replace(bench.profile, fits={"step": noisy})
-    result = prediction.judged_error(profile, 0.2, 0.3, {}, "")
-    assert judged(Figure("x", "x", Bar("≤", 5), "m:f"), result).status == "holds"
+# -- sampling and proofs ---------------------------------------------------------------------------
 
 
 def test_sampling_is_compared_on_the_same_steps(bench: Bench) -> None:

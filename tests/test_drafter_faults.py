@@ -14,6 +14,8 @@ from engine.drafters.protocol import Drafter
 from engine.drafters.scheduled import Disturbance, Scheduled
 from engine.errors import UserError
 from engine.kernels.beam import BeamState, new_beam
+from engine.observability.metrics import ServingMetrics
+from engine.observability.observing import serve_observed
 from engine.protocol import Bools, Limits, Outcome
 from engine.request import Request
 from engine.serving import LiveServer
@@ -112,6 +114,27 @@ def test_a_failing_drafter_costs_one_iteration_each_time(
     assert outcomes[2].accepted_length.tolist() == [4, 4]
     (record,) = caplog.records
     assert record.exc_info is not None and "no such row" in str(record.exc_info[1])
+
+
+def test_failures_are_counted_by_episode_and_told_as_fallbacks(
+    guarding: LiveServer, script: ScriptedDrafter
+) -> None:
+    name = "draftgym:fallbacks_total"
+    metrics = ServingMetrics()
+    for calls, so_far in (({1, 2}, 2), ({0}, 3), (set(), 3)):
+        guarding.guard.drafter = Failing(script, calls, ValueError("no such row"))
+        engine = guarding.engine(requests_of(0))
+        serve_observed(engine, ListedPlans([CHAIN]), [metrics])
+        assert engine.counters["draft_failures"] == len(calls)
+        assert f'{name}{{reason="drafter_failed"}} {so_far}\n' in metrics.text()
+        assert f'{name}{{reason="no_profile"}} 0\n' in metrics.text()
+    engine = guarding.engine(requests_of(0))
+    pricing = ListedPlans([CHAIN])
+    pricing.needs_profile = True
+    serve_observed(engine, pricing, [metrics])
+    decisions = engine.counters["iterations"]
+    assert f'{name}{{reason="no_profile"}} {decisions}\n' in metrics.text()
+    assert f'{name}{{reason="drafter_failed"}} 3\n' in metrics.text()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])

@@ -10,6 +10,7 @@ import pytest
 from engine.classes import ClassTable, SLOClass
 from engine.errors import UserError
 from engine.loop import Engine
+from engine.orders import OrderName
 from engine.paging import PagePool
 from engine.request import Request, RequestRecord, Status
 from engine.sampling.params import SamplingParams
@@ -17,16 +18,14 @@ from tests.random_plans import Choice, ListedPlans
 from tests.scripted_drafter import HandClock
 from tests.scripted_engine import ORDINARY, scripted_engine
 
-CLASSES = ClassTable((SLOClass("even", 2.0), SLOClass("first", 2.0, ttft_ratio=4.0, priority=1)))
+CLASSES = ClassTable(
+    (
+        SLOClass("even", 2.0),
+        SLOClass("first", 2.0, ttft_ratio=4.0, priority=1),
+        SLOClass("whole", 2.0, completion_ratio=400.0),
+    )
+)
 CHAIN = Choice(4, 1, 4, 99, 256, 16)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
-    """The engine's only clock."""
-    hand = HandClock(1000.0)
-    monkeypatch.setattr("engine.loop.perf_counter", hand)
-    return hand
 
 
 def letters(tokens: list[int]) -> str:
@@ -191,11 +190,13 @@ def test_log_probabilities_come_with_the_tokens_of_who_asks(clock: HandClock) ->
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def pressed(clock: HandClock, requests: list[Request], tokens: int) -> Engine:
+def pressed(
+    clock: HandClock, requests: list[Request], tokens: int, order: OrderName = "fcfs"
+) -> Engine:
     """Two slots and pages of one token; answers count up from a hundred times the id."""
     answers = [[100 * r.id + i for i in range(r.max_tokens)] for r in requests]
     pool = PagePool(tokens, 1, 2, 64)
-    return scripted_engine(clock, CLASSES, requests, answers, pool=pool)
+    return scripted_engine(clock, CLASSES, requests, answers, pool=pool, order=order)
 
 
 def test_trees_shrink_before_anybody_gives_way(clock: HandClock) -> None:
@@ -240,11 +241,55 @@ def test_who_came_last_gives_way_and_comes_back(
         assert admitted == [0, 1, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("order", "of_class", "gives_way"),
+    [
+        ("fcfs", (0, 1), 1),  # the newest
+        ("fcfs", (1, 0), 1),
+        ("priority", (0, 1), 0),  # the lowest priority
+        ("priority", (1, 0), 1),
+        ("priority", (0, 0), 1),  # of equals the newest
+        ("edf", (0, 2), 0),  # the latest deadline, or whoever has none
+        ("edf", (2, 0), 1),
+        ("edf", (2, 2), 1),
+    ],
+)
+def test_who_gives_way_is_last_in_the_selected_order(
+    clock: HandClock, order: OrderName, of_class: tuple[int, int], gives_way: int
+) -> None:
+    requests = [Request(i, c, [1] * 30, 9, 0.0) for i, c in enumerate(of_class)]
+    engine = pressed(clock, requests, 66, order)
+    records = by_id(engine.serve(ListedPlans([ORDINARY])))
+    assert [records[i].preempted > 0 for i in range(2)] == [i == gives_way for i in range(2)]
+    assert all(r.output == [100 * r.id + i for i in range(9)] for r in requests)
+
+
+def test_a_wait_after_a_preemption_counts_as_queue_age(clock: HandClock) -> None:
+    requests = [Request(i, 0, [1] * 30, 9, 0.0) for i in range(2)]
+    engine = pressed(clock, requests, 66)
+    controller = ListedPlans([ORDINARY])
+    parked_s = None
+    while (view := engine.next_decision()) is not None:
+        engine.run_iteration(view, controller)
+        if engine.counters["preempted"] and parked_s is None:
+            (parked_s,) = engine.ledger.parked_since_s.values()
+            cut = by_id(engine.close_records())[1]
+            assert cut.queue_age_s == engine.clock_s - parked_s > 0  # of a wait under way
+    records = by_id(engine.records())
+    assert parked_s is not None
+    assert records[0].queue_age_s == 0.0
+    assert records[1].admitted_s == records[1].arrival_s == 0.0
+    assert records[1].queue_age_s == records[0].finish_s - parked_s > 0
+    objective_s = records[1].queue_age_s
+    assert records[1]._replace(queue_age_objective_s=objective_s).queue_age_met
+    assert not records[1]._replace(queue_age_objective_s=objective_s - 0.125).queue_age_met
+
+
 def test_a_prompt_waits_until_it_fits(clock: HandClock) -> None:
     requests = [Request(0, 0, [1] * 40, 3, 0.0), Request(1, 0, [1] * 40, 3, 0.0)]
     engine = pressed(clock, requests, 70)
     view = engine.next_decision()
     assert view is not None
-    assert view.queued.tolist() == [1, 0]  # a slot is free, memory is not
+    assert view.queued.tolist() == [1, 0, 0]  # a slot is free, memory is not
     assert [r.id for r in engine.serve(ListedPlans([ORDINARY]))] == [0, 1]
     assert engine.counters["preempted"] == 0

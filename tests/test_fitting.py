@@ -1,4 +1,4 @@
-"""Plans are made to fit by the stated rule, node by node; the newest request gives way."""
+"""Plans are made to fit by the stated rule, node by node; the last in the order gives way."""
 
 from __future__ import annotations
 
@@ -121,17 +121,17 @@ def test_with_one_page_a_request_trees_are_never_short() -> None:
     assert (fitted.nodes.tolist(), fitted.depth.tolist(), shrunk) == ([10, 10, 0], [4, 4, 0], 10)
 
 
-def test_the_newest_gives_way_until_one_is_left() -> None:
+def test_the_last_in_order_gives_way_until_one_is_left() -> None:
     pool = PagePool(8, 1, 4, 8)
     for slot in (0, 1, 3):
         assert pool.reserve(slot, 2)
-    active, admitted_s = np.ones(4, np.bool_), np.array([0.5, 2.0, 9.0, 2.0])
-    request = np.array([0, 7, 2, 5])
+    places = {3: (2.0, 5), 2: (9.0, 2), 0: (0.5, 0), 1: (2.0, 7)}
     order = []
-    while (slot := victim(active, admitted_s, request, pool)) >= 0:
+    while (slot := victim(places, pool)) >= 0:
         order.append(slot)
         pool.release(slot)
-        active[slot] = False
-    assert order == [1, 3], "slot 2 holds no page, slot 0 is the oldest"
+        del places[slot]
+    assert order == [1, 3], "slot 2 holds no page, slot 0 is the first"
     # What is left always fits: the pool holds at least one whole request.
-    assert missing_for_roots(np.array([7, 0, 0, 0]), pool, active & (pool.owned > 0)) == 0
+    on = np.array([slot in places for slot in range(4)]) & (pool.owned > 0)
+    assert missing_for_roots(np.array([7, 0, 0, 0]), pool, on) == 0

@@ -12,6 +12,7 @@ from engine.classes import ClassTable, SLOClass
 from engine.loop import Engine
 from engine.protocol import Controller, Plan, View
 from engine.request import Request, RequestRecord, Status
+from engine.telemetry import Energy, PowerMeter
 from tests.random_plans import Choice, ListedPlans, as_plan
 from tests.scripted_drafter import HandClock
 from tests.scripted_engine import ORDINARY, scripted_engine
@@ -29,14 +30,6 @@ Serve = Callable[..., Engine]
 def chain(depth: int) -> Choice:
     """A chain of `depth` drafts, all of which the target accepts."""
     return Choice(depth, 1, depth, 99, 256, 16)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
-    """The engine's only clock."""
-    hand = HandClock(1000.0)  # where perf_counter starts means nothing
-    monkeypatch.setattr("engine.loop.perf_counter", hand)
-    return hand
 
 
 @pytest.fixture
@@ -238,6 +231,30 @@ def test_only_the_engine_and_its_controller_are_charged(engine_of: Serve, clock:
     record = only(engine.records())
     decoding_s = 2 * (0.25 + 0.03125 + 0.25 + 3 * 0.015625) + 0.0078125
     assert record.finish_s - record.first_token_s == decoding_s
+
+
+class Passes(PowerMeter):
+    """Notes for how many tokens a pass an iteration's energy is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens: list[float] = []
+
+    def end(self, busy_s: float, tokens_per_pass: float) -> Energy:
+        self.tokens.append(tokens_per_pass)
+        return super().end(busy_s, tokens_per_pass)
+
+
+def test_energy_is_of_all_prompt_tokens_of_an_iteration(engine_of: Serve) -> None:
+    # Nobody decodes until 10 tokens are read by rounds of 4; then rounds stand between decodings.
+    requests = [Request(0, 1, [1] * 10, 5, 0.0), Request(1, 1, [1] * 6, 5, 0.0)]
+    engine = engine_of(requests, [[5] * 5] * 2, prefill_tokens=4)
+    engine.power = power = Passes()
+    engine.serve(ListedPlans([ORDINARY._replace(prefill_tokens=4)]))
+    # The first decodes after the third round, whose last 2 tokens are the second's: four chunks and
+    # one verification.
+    assert power.tokens == [(12 + 1) / 5, (4 + 2) / 2, 2, 2, 1]
+    assert engine.counters["prefilled"] == 16
 
 
 def test_objectives_on_completion_and_queue_age(clock: HandClock) -> None:

@@ -32,15 +32,6 @@ from tests.random_plans import Choice, ListedPlans
 from tests.scripted_drafter import HandClock
 from tests.scripted_engine import ORDINARY, UNLOADED_S, scripted_engine
 
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
-    """The engine's only clock."""
-    hand = HandClock(1000.0)
-    monkeypatch.setattr("engine.loop.perf_counter", hand)
-    return hand
-
-
 # -- the state -------------------------------------------------------------------------------------
 
 

@@ -8,20 +8,29 @@ import pytest
 
 from engine.ledger import Ledger
 from engine.loop import Engine
-from engine.request import Status
-from tests.random_schedules import run_schedules
+from engine.request import Request, Status
+from engine.sampling.sampler import Sampler
+from tests.random_schedules import DRAFTERS, ORDERS, POLICIES, Variant, run_schedules
 
 
 def test_random_schedules_leak_nothing_and_change_no_text() -> None:
-    counts = run_schedules(40, seed=0)
-    assert counts["schedules"] == 40
+    counts = run_schedules(48, seed=0)
+    assert counts["schedules"] == 48
     # All that may happen did happen, or the schedules would show little.
     for name in ("finished", "cancelled", "failed", "preempted", "shrunk", "rejected", "degraded"):
         assert counts[name] > 0, name
+    for drafter in DRAFTERS:
+        assert counts[f"accepted of {drafter}"] > 20, drafter
+    assert counts["requests"] / 3 < counts["sampled"] < counts["requests"] * 2 / 3
     assert counts["preempted"] > 10
     assert counts["finished"] > counts["requests"] / 2
     ended = sum(counts.get(status, 0) for status in Status)
     assert ended == counts["requests"]
+
+
+def test_every_variant_has_its_turn() -> None:
+    variants = {Variant.of(number) for number in range(48)}
+    assert len(variants) == 48 == len(DRAFTERS) * len(ORDERS) * len(POLICIES)
 
 
 def test_a_seed_gives_the_same_schedules() -> None:
@@ -40,9 +49,24 @@ def forget_outputs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "tokens_to_prefill", lambda self, request: len(request.prompt))
 
 
+def ignore_seeds(patch: pytest.MonkeyPatch) -> None:
+    """Sampled requests are served by the noise of their slots."""
+    admit = Sampler.admit
+
+    def by_slot(self: Sampler, slot: int, request: Request) -> None:
+        admit(self, slot, request)
+        self.seed[slot] = slot
+
+    patch.setattr(Sampler, "admit", by_slot)
+
+
 @pytest.mark.parametrize(
     ("broken", "sentence"),
-    [(keep_pages, "without a request own"), (forget_outputs, "differs")],
+    [
+        (keep_pages, "without a request own"),
+        (forget_outputs, "differs"),
+        (ignore_seeds, "differs from ordinary decoding"),
+    ],
 )
 def test_what_breaks_the_rule_is_noticed(
     monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None], sentence: str

@@ -17,7 +17,7 @@ from engine.errors import UserError
 from train.command_line import leaves, nearest
 
 ALGORITHMS = ("ppo",)
-BASELINES = ("autoregressive", "chain(4)", "eagle3(3,4,8)", "eagle3(6,8,32)")
+BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Learning:
     """Training time in all, resumed parts included."""
     decide_every: int = 4
     """Engine iterations that a decision stands for."""
-    rollout: int = 64
+    rollout: int = 32
     """Decisions between two updates."""
     batch: int = 32
     """Decisions in a gradient step."""
@@ -84,9 +84,9 @@ class Learning:
 class Evaluation:
     """What the trained controller is compared with, and for how long."""
 
-    eval_seeds: int = 4
+    eval_seeds: int = 3
     """Seeded arrivals; every controller serves each of them."""
-    eval_seconds: float = 120.0
+    eval_seconds: float = 180.0
     """Engine time for all of the comparison."""
     baselines: tuple[str, ...] = BASELINES
     """Controllers to compare with."""

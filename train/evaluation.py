@@ -137,7 +137,6 @@ def compare(
     config = shortened(served_workload(serving), ARRIVING * seconds)
     episodes = arrivals.held_out(drawing(server, serving, config), seeds)
     settings = replace(server.settings, horizon_s=seconds)
-    controllers = {name: priced(c, server) for name, c in controllers.items()}
     total = seeds * len(controllers)
 
     with ProgressLine(console, "compare", total) as line:
@@ -160,21 +159,6 @@ def compare(
         low, high = config.shifts.duration_s
         title += f", regimes of {low:.2g} to {high:.2g} s"
     return table.build(comparison, classes, title, subject, rng)
-
-
-def priced(controller: Controller, server: LiveServer) -> Controller:
-    """The controller with this machine's cost model, if it asks for one.
-
-    Where none was measured, one that needs it is replaced by ordinary decoding, and that is logged.
-    """
-    if not controller.needs_profile:
-        return controller
-    from engine.profile.fallback import with_profile
-    from engine.profile.hardware_profile import HardwareProfile
-
-    dtype = str(server.decoder.dtype).removeprefix("torch.")
-    profile = HardwareProfile.find(server.name, dtype, server.drafter.name)
-    return with_profile(controller, profile)
 
 
 def observed(folder: Path, model: str, controller: str, seed: int) -> Observers:
