@@ -17,6 +17,7 @@ from engine.protocol import Bools, Floats, Ints
 from engine.request import Request
 from engine.sampling.draw import draw, log_ratios
 from engine.sampling.filters import floors, kth_largest
+from engine.sampling.likeliest import likeliest
 from engine.sampling.logprobs import fill_logprobs, log_probability
 from engine.sampling.params import GREEDY
 from engine.sampling.penalty import penalise
@@ -94,16 +95,16 @@ class Sampler:
 
         FAILED_TOKEN when the logits are not finite.
         """
-        likeliest, finite = _likeliest(logits)
+        best, finite = likeliest(logits)
         if not finite[0]:
             return FAILED_TOKEN
-        token = int(likeliest[0])
+        token = int(best[0])
         if not self.plain[slot]:
             none = np.zeros((len(text), 0), np.int64)
             rows = Rows(np.array([slot]), np.array([-1]), np.array([0]))
             lengths = np.full(len(text), length)
             there = Text(lengths, text, none, none)
-            token = int(self._draw(logits, likeliest, rows, there).token[0])
+            token = int(self._draw(logits, best, rows, there).token[0])
         if self.logprobs[slot]:
             self.first_logprob[slot] = log_probability(logits[0], token)
         return token
@@ -122,11 +123,11 @@ class Sampler:
 
         `slot` and `candidate` (-1 the root) are by row, `margin` is by slot. Fills `choices`.
         """
-        likeliest, finite = _likeliest(logits)
+        best, finite = likeliest(logits)
         failed = choices.failed[0]
         failed[:] = False
         failed[slot[~finite]] = True
-        token = likeliest.numpy()
+        token = best.numpy()
         loose = (margin < 1.0) & ~failed
         drawing = ~self.plain & ~failed
         # Of a greedy request a margin asks about the nodes that have children, and no others.
@@ -140,9 +141,9 @@ class Sampler:
             text = Text(slots.context[0] + 1, slots.text[0], trees.parent[0], trees.token[0])
             if len(rows) < len(logits):
                 index = torch.from_numpy(rows)
-                drawn = self._draw(logits[index], likeliest[index], some, text)
+                drawn = self._draw(logits[index], best[index], some, text)
             else:  # no copy of what may be many megabytes
-                drawn = self._draw(logits, likeliest, some, text)
+                drawn = self._draw(logits, best, some, text)
             token[rows] = drawn.token
             if loose.any():
                 self._compare(drawn, some, loose, trees, choices)
@@ -153,8 +154,8 @@ class Sampler:
         if len(asked):
             fill_logprobs(logits, asked, slot, candidate, trees, choices)
 
-    def _draw(self, logits: Tensor, likeliest: Tensor, rows: Rows, text: Text) -> Drawn:
-        """Choose a token for each row of logits [n, vocabulary], likeliest tokens [n] known."""
+    def _draw(self, logits: Tensor, best: Tensor, rows: Rows, text: Text) -> Drawn:
+        """Choose a token for each row of logits [n, vocabulary], the likeliest tokens [n] known."""
         wide = logits.dtype in (torch.float32, torch.float64)
         levels = (logits if wide else logits.float()).contiguous()
         at = rows.slot
@@ -170,9 +171,9 @@ class Sampler:
                 text.parent,
                 text.token,
             )
-            likeliest = levels.argmax(-1)
-        token = likeliest.numpy().copy()
-        score = levels.gather(1, likeliest[:, None])[:, 0].double().numpy()
+            best = levels.argmax(-1)
+        token = best.numpy().copy()
+        score = levels.gather(1, best[:, None])[:, 0].double().numpy()
         floor = np.full(len(at), -np.inf)
         temperature, seed = self.temperature[at], self.seed[at]
         position = text.length[at] + rows.depth - self.prompt_tokens[at]
@@ -211,16 +212,6 @@ class Sampler:
             trees.token[0],
             choices.log_ratio[0],
         )
-
-
-def _likeliest(logits: Tensor) -> tuple[Tensor, Bools]:
-    """The token with the largest logit of each row [n], and whether that logit is finite.
-
-    To torch's argmax a NaN is larger than any number, so none escapes. A kernel compiled with
-    `fastmath` may assume that there are none, and must not be asked.
-    """
-    likeliest = logits.argmax(-1)
-    return likeliest, torch.isfinite(logits.gather(1, likeliest[:, None])[:, 0]).numpy()
 
 
 def _has_children(slot: Ints, candidate: Ints, trees: TreeState) -> Bools:
