@@ -108,8 +108,10 @@ class GpuMeter:
     def start(self, rate_hz: float = RATE_HZ) -> None:
         """Read the card `rate_hz` times a second from now on, in a thread that ends with us.
 
-        Raises UserError for a rate that is not positive.
+        Raises UserError for a rate that is not positive, and when it reads already.
         """
+        if self._thread is not None:
+            raise UserError("GPU meter: it reads already; close it, and open another to read anew")
         if not 0 < rate_hz < math.inf:
             raise UserError(
                 f"GPU meter: rate_hz is {rate_hz}; expected readings per second, such as {RATE_HZ}"

@@ -12,9 +12,14 @@ def clip_plan(plan: Plan, limits: Limits, decoding: Bools, remaining: Ints) -> t
     """The plan within limits, and how many entries of decoding slots lay outside.
 
     A tree deeper than the tokens a request may still emit is cut without counting: no controller
-    can know it better. Margins of NaN, 0 or less are an error, since no clipping can guess what was
-    meant.
+    can know it better. Margins and budgets in steps of NaN, 0 or less are an error, since no
+    clipping can guess what was meant.
     """
+    if plan.budget_steps is not None and not plan.budget_steps > 0:
+        raise UserError(
+            f"the plan's budget_steps is {plan.budget_steps}; expected a number of one-token steps "
+            "above 0, or None for no such budget"
+        )
     margin = np.asarray(plan.margin, float)
     if margin.shape != decoding.shape:
         raise UserError(f"the plan's margin has shape {margin.shape}, expected {decoding.shape}")

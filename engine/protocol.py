@@ -41,7 +41,7 @@ class View(NamedTuple):
     decode_time_s: Floats  # [S] time since the first token
     tpot_objective_s: Floats  # [S] seconds per token, inf without an objective
     slack_tokens: Floats  # [S] tokens_out - decode_time / objective; negative is late
-    queue_age_s: Floats  # [S] time that the request waited for its slot
+    queue_age_s: Floats  # [S] time from arrival to the request's first slot
     context_tokens: Ints  # [S] prompt and output held in the cache
     remaining_tokens: Ints  # [S] tokens still allowed
     proposed: Floats  # [S, D] decayed count: how often position 1..D was offered

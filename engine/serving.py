@@ -137,7 +137,9 @@ class LiveServer:
             attention=config.attention,
         )  # fmt: skip
         server.network_source = str(config.draft_head or config.draft_model or "")
-        server.use_profile(config.profile)
+        # What `python -m engine.profile` leaves in the cache was measured under plain attention.
+        if config.profile is not None or config.attention in ("auto", "plain"):
+            server.use_profile(config.profile)
         return server
 
     @property

@@ -30,8 +30,8 @@ class StopSearch:
     """Looks for stop strings in a text that grows by a token at a time.
 
     It says what a search in the text of all tokens would say. The one exception is a stop string
-    that itself holds U+FFFD, in long runs of broken bytes, and where a decoder takes back whole
-    characters because a broken byte follows them (byte fallback does).
+    that itself holds U+FFFD, and that only in long runs of broken bytes or where a decoder takes
+    back whole characters because a broken byte follows them (byte fallback does).
     """
 
     def __init__(self, stops: Sequence[str], detokenize: Detokenize) -> None:

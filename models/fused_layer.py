@@ -1,7 +1,7 @@
 """A transformer layer over a few rows of float32 as one compiled call (CPU, Numba).
 
-For a handful of rows the calls from Python between a layer's products cost a third of the time of
-the pass. Here a layer is straight-line code over the same kernels that `models.layers` calls one by
+For a handful of rows the calls from Python between a layer's products cost more than what they do
+there. Here a layer is straight-line code over the same kernels that `models.layers` calls one by
 one: `narrow_product`, `fused`, `ragged_attention`. Networks come here with up to NARROW_ROWS rows
 whose weights all have their narrow form, and take the general way otherwise.
 """
@@ -80,6 +80,8 @@ def few_rows(
     batch: TokenBatch, cache: KVCache, groups: int, tables: tuple[Tensor, Tensor]
 ) -> FewRows | None:
     """The pass's arrays, or None for one that goes the general way: many rows, or gradients."""
+    # So few rows are never too many for the ragged attention of the general way (RAGGED_TOKENS):
+    # both ways attend alike.
     if len(batch.tokens) > NARROW_ROWS or torch.is_grad_enabled():
         return None
     plan = RaggedAttention(batch, groups)

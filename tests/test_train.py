@@ -22,9 +22,10 @@ from policies.learned import LearnedController
 from train import export_run, run_folder, session
 from train.command_line import CrashError
 from train.config import Evaluation, ExportConfig, Learning, Serving, TrainConfig
+from train.evaluation import drawing, served_workload
 from train.export import compare, network_of, onnx_logits, policy_logits
 from train.interrupt import StopRequest
-from train.ppo import TimedPPO, load_model
+from train.ppo import TimedPPO, environment, load_model, new_model
 from train.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -154,7 +155,7 @@ def test_a_changed_policy_is_noticed(done: tuple[RunFolder, str]) -> None:
     bias = model.policy.action_net.bias
     assert isinstance(bias, torch.Tensor)
     with torch.no_grad():
-        bias += torch.linspace(0, 3, len(bias))
+        bias += torch.linspace(0, 30, len(bias))  # against the preference for small tiers, too
     found = compare(model, LearnedController.load(done[0].controller), np.random.default_rng(0))
     assert not found.holds
 
@@ -299,6 +300,21 @@ def test_a_full_disk_in_a_run_is_one_sentence(
     with pytest.raises(UserError, match=r"the disk is full while writing last\.zip"):
         session.train(config, lambda _: server, quiet())
     assert (tmp_path / "run" / "unfinished").is_file()
+
+
+def test_training_starts_with_small_trees(
+    server: LiveServer, workload: Path, tmp_path: Path
+) -> None:
+    config = settings(workload, tmp_path / "run")
+    draw = drawing(server, config.serving, served_workload(config.serving))
+    env = environment(server, draw, 2)
+    policy = new_model(env, config).policy
+    observation = env.observation_space.sample()[None]
+    chosen: Any = policy.get_distribution(policy.obs_to_tensor(observation)[0])
+    several = [tiers.probs[0] for tiers in chosen.distribution if tiers.probs.shape[1] > 1]
+    assert len(several) == 9  # depth, width and nodes of three classes
+    for probability in several:
+        assert (probability[:-1] > 1.5 * probability[1:]).all()
 
 
 def test_a_bug_leaves_a_report_without_messages(

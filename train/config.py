@@ -51,8 +51,12 @@ class Serving:
     load: float | None = None
     """Arrival rate in multiples of measured capacity, none: as the workload says; the loads of a
     shifting workload are multiplied by it."""
-    max_tokens: int = 32
+    max_tokens: int = 96
     """Longest answer; short ones let a few minutes hold many requests."""
+    prompt_tokens: int | None = None
+    """Longest prompt, longer ones are cut to it; none: 96 with a preset, what a workload file says.
+    On a processor reading a token takes some tenth of writing one, so long prompts hold up all that
+    run, whatever tree is chosen."""
     prompts: Path | None = None
     """JSONL file or folder of prompts; none: those that ship with DraftGym."""
 
@@ -200,6 +204,7 @@ def check_serving(serving: Serving) -> None:
     """Raise UserError for a value of the serving group that cannot be meant."""
     _require("load", serving.load, 0, exclusive=True)
     _require("max_tokens", serving.max_tokens, 2)
+    _require("prompt_tokens", serving.prompt_tokens, 1)
     _require("threads", serving.threads, 0)
 
 

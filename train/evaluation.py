@@ -13,14 +13,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.errors import UserError
 from engine.protocol import Controller
-from engine.workload import PromptSet, WorkloadConfig, workload
+from engine.workload import PRESETS, PromptSet, WorkloadConfig, workload
 from policies import registry
 from train.command_line import RUNS
 from train.config import EvaluateConfig, Serving
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from train.interrupt import StopRequest
 
 ARRIVING = 0.6
+PROMPT_TOKENS = 96
 """Share of a run in which requests arrive; the rest drains what is there."""
 
 
@@ -47,7 +48,10 @@ def served_workload(serving: Serving) -> WorkloadConfig:
 
     A load replaces the workload's own; where regimes set it, theirs are multiplied.
     """
-    config = workload(serving.workload, max_tokens=serving.max_tokens)
+    lengths: dict[str, Any] = {"max_tokens": serving.max_tokens}
+    if serving.prompt_tokens is not None or serving.workload in PRESETS:
+        lengths |= {"prompt_tokens": serving.prompt_tokens or PROMPT_TOKENS, "truncate": True}
+    config = workload(serving.workload, **lengths)
     load = serving.load
     if load is None:
         return config
@@ -57,7 +61,7 @@ def served_workload(serving: Serving) -> WorkloadConfig:
     if config.regimes:
         regimes = tuple(replace(r, load=r.load * load) for r in config.regimes)
         return replace(config, regimes=regimes)
-    return workload(serving.workload, max_tokens=serving.max_tokens, load=load)
+    return workload(serving.workload, **lengths, load=load)
 
 
 def load_server(serving: Serving) -> LiveServer:

@@ -9,10 +9,12 @@ import io
 import math
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 import numpy as np
+import torch
+from gymnasium import spaces
 from stable_baselines3 import PPO
 
 import envs
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 HIDDEN = (64, 64)
 GAE_LAMBDA = 0.95
+CAUTION = 0.7  # the next larger tier is half as likely at the start
 ENDLESS = 10**9  # steps: time ends training
 
 
@@ -58,8 +61,13 @@ def environment(server: LiveServer, draw: Draw, decide_every: int) -> Watched:
 
 
 def new_model(env: Watched, config: TrainConfig) -> TimedPPO:
-    """An untrained model. Observations are scaled by the features' definition, not here."""
-    return TimedPPO(
+    """An untrained model that starts with small trees.
+
+    One that starts with all of them alike builds a queue in its first minute that it cannot get
+    rid of, and never sees a request served in time. Observations are scaled by the features'
+    definition, not here.
+    """
+    model = TimedPPO(
         "MlpPolicy",
         env,
         **hyperparameters(config.learning),
@@ -69,6 +77,16 @@ def new_model(env: Watched, config: TrainConfig) -> TimedPPO:
         seed=config.seed,
         device="cpu",
     )
+    prefer_small(model.policy.action_net, cast(spaces.MultiDiscrete, env.action_space))
+    return model
+
+
+def prefer_small(action_net: torch.nn.Module, actions: spaces.MultiDiscrete) -> None:
+    """Bias the logits so that of two neighbouring tiers the smaller is likelier, e^CAUTION to 1."""
+    # Tiers rise in every dimension (`policies.actions`).
+    tiers = np.concatenate([np.arange(count) for count in actions.nvec])
+    with torch.no_grad():
+        cast(torch.nn.Linear, action_net).bias.copy_(torch.from_numpy(-CAUTION * tiers))
 
 
 def hyperparameters(learning: Learning) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The likeliest next tokens of a draft network, straight from its logits."""
+"""The likeliest next tokens of a draft network, straight from its logits.
+
+Logits must be numbers: -inf (a masked vocabulary) is refused like NaN, since no drafter here masks.
+"""
 
 from __future__ import annotations
 

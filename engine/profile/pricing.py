@@ -81,8 +81,11 @@ def sized(engine: Engine, plan: Plan, decoding: Bools) -> Plan:
     pricing = pricing_of(engine, decoding)
     if pricing is None:
         return plan
-    budget = pricing.node_budget(plan.budget_steps)
-    return plan._replace(node_budget=min(plan.node_budget, budget))
+    budget = min(plan.node_budget, pricing.node_budget(plan.budget_steps))
+    if budget > 0:
+        return plan._replace(node_budget=budget)
+    nothing = np.zeros_like(plan.nodes)  # a tree of which nothing may be kept need not be drafted
+    return plan._replace(depth=nothing, nodes=nothing, node_budget=0)
 
 
 def predicted_s(engine: Engine, plan: Plan, decoding: Bools) -> float:

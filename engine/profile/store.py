@@ -50,7 +50,7 @@ def read(path: Path, kind: type[Value]) -> Value:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
-            f"{path}: no hardware profile ({error.strerror}); {AGAIN} --out {path}"
+            f"{path}: no hardware profile ({error.strerror}); {AGAIN}, with --out {path}"
         ) from error
     except ValueError as error:
         raise UserError(f"{path} is not a hardware profile ({error}); {AGAIN}") from error

@@ -22,7 +22,8 @@ INFINITE = np.int32(0x7F800000)  # a larger magnitude is that of a NaN
 def likeliest(logits: Tensor) -> tuple[Tensor, Bools]:
     """Tokens [n] with the largest logits of rows [n, vocabulary]; rows of which it is a number.
 
-    Of equals the lowest token. A row with a NaN anywhere, or with nothing but -inf, has none.
+    Of equals the lowest token, 0.0 counting as larger than -0.0. A row with a NaN anywhere, or with
+    nothing but -inf, has none.
     """
     if logits.dtype == torch.float32 and logits.is_contiguous():
         token = np.empty(len(logits), np.int64)
