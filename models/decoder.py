@@ -76,6 +76,7 @@ class Decoder:
         self.layers = [
             DecoderLayer(config, weights, f"model.layers.{i}") for i in range(config.layers)
         ]
+        self.compiled = all(layer.arrays is not None for layer in self.layers)
         self.norm = weights["model.norm.weight"]
         self._head_weight = self.embedding if config.tied else weights["lm_head.weight"]
         self.head = Linear(self._head_weight)
@@ -103,60 +104,31 @@ class Decoder:
         capture: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor | None]:
         """Run T tokens: normed hidden [T, h], and the inputs of the `capture` layers [T, 3h]."""
+        c, tables = self.config, (self.cos, self.sin)
         hidden = self.embedding[batch.tokens]
+        rows = None
+        if self.compiled and self.attention.compiled_layers:
+            rows = few_rows(batch, cache, c.heads // c.kv_heads, tables)
+        plan = self.attention.plan(batch, cache, c.heads) if rows is None else None
         captured: dict[int, Tensor] = {}
-        if not self._run_few_rows(hidden, batch, cache, capture, captured):
-            hidden = self._run_many_rows(hidden, batch, cache, capture, captured)
-        features = torch.cat([captured[i] for i in capture], dim=-1) if capture else None
-        return rms_norm(hidden, self.norm, self.config.norm_eps), features
-
-    def _run_few_rows(
-        self,
-        hidden: Tensor,
-        batch: TokenBatch,
-        cache: KVCache,
-        capture: Sequence[int],
-        captured: dict[int, Tensor],
-    ) -> bool:
-        """All layers on `hidden` in place, one compiled call each; False where that cannot be."""
-        c = self.config
-        compiled = self.attention.compiled_layers
-        if not compiled or any(layer.arrays is None for layer in self.layers):
-            return False
-        rows = few_rows(batch, cache, c.heads // c.kv_heads, (self.cos, self.sin))
-        if rows is None:
-            return False
-        stream, keys, values = hidden.numpy(), cache.keys.numpy(), cache.values.numpy()
         for index, layer in enumerate(self.layers):
             if index in capture:
-                captured[index] = hidden.clone()
-            run_layer(
-                layer.arrays, rows, stream, stream, keys[index], values[index], c.heads, c.norm_eps
-            )
-        return True
-
-    def _run_many_rows(
-        self,
-        hidden: Tensor,
-        batch: TokenBatch,
-        cache: KVCache,
-        capture: Sequence[int],
-        captured: dict[int, Tensor],
-    ) -> Tensor:
-        """All layers, operation by operation, in any number format; the residual stream behind."""
-        c = self.config
-        plan = self.attention.plan(batch, cache, c.heads)
-        tables = self.cos, self.sin
-        for index, layer in enumerate(self.layers):
-            if index in capture:
-                captured[index] = hidden
+                captured[index] = hidden.clone()  # a compiled layer changes it in place
+            if plan is None:
+                stream, keys, values = hidden.numpy(), cache.keys[index], cache.values[index]
+                run_layer(
+                    layer.arrays, rows, stream, stream, keys.numpy(), values.numpy(), c.heads,
+                    c.norm_eps,
+                )  # fmt: skip
+                continue
             x = rms_norm(hidden, layer.input_norm, c.norm_eps)
             mixed = layer.project(x, c.norm_eps)
             attended = attend_new(plan, index, mixed, c.heads, tables, batch, cache)
             hidden = hidden + layer.output(attended)
             x = rms_norm(hidden, layer.post_norm, c.norm_eps)
             hidden = hidden + swiglu(x, layer.gate_up, layer.down)
-        return hidden
+        features = torch.cat([captured[i] for i in capture], dim=-1) if capture else None
+        return rms_norm(hidden, self.norm, c.norm_eps), features
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits [T, vocabulary] of normed hidden states [T, h]."""

@@ -55,8 +55,7 @@ class Serving:
     """Longest answer; short ones let a few minutes hold many requests."""
     prompt_tokens: int | None = None
     """Longest prompt, longer ones are cut to it; none: 96 with a preset, what a workload file says.
-    On a processor reading a token takes some tenth of writing one, so long prompts hold up all that
-    run, whatever tree is chosen."""
+    On a processor reading is slow: long prompts hold up all that run, whatever tree is chosen."""
     prompts: Path | None = None
     """JSONL file or folder of prompts; none: those that ship with DraftGym."""
 

@@ -162,7 +162,7 @@ class LiveBackend:
         self.drafter.release(slot)
 
     def memory_bytes(self) -> int:
-        """Resident memory of this process, at most MEMORY_AGE_S old: asking takes 0.2 ms."""
+        """Resident memory of this process, at most MEMORY_AGE_S old: asking opens a file."""
         now = monotonic()
         if now - self._memory_read_s > MEMORY_AGE_S:
             self._memory_read_s, self._memory_bytes = now, resident_bytes()

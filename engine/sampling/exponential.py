@@ -1,6 +1,6 @@
 """e^x in float64 as plain arithmetic, so that the compiler can take several tokens at once.
 
-A call of the mathematics library for every token of a vocabulary costs five times as much. Nothing
+A call of the mathematics library for every token of a vocabulary would cost a multiple. Nothing
 here assumes that numbers are finite: NaN stays NaN.
 """
 
