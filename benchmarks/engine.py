@@ -10,6 +10,7 @@ from benchmarks.figures import Bar, Figure
 from train.command_line import run_command
 
 SETS = "gsm8k humaneval"  # maths and coding
+ALL_SETS = "gsm8k humaneval mt_bench alpaca summarization"
 
 FIGURES: tuple[Figure, ...] = (
     Figure(
@@ -78,6 +79,13 @@ FIGURES: tuple[Figure, ...] = (
         "verification, exact enumeration: largest total variation",
         Bar("≤", 0),
         "benchmarks.proofs:enumeration",
+    ),
+    Figure(
+        "text",
+        "text of trees against ordinary decoding, float32: departures in 100,000 tokens",
+        Bar("≤", 1),
+        "benchmarks.same_text:departures",
+        ALL_SETS,
     ),
     Figure(
         "schedules",

@@ -1,0 +1,119 @@
+"""Lossless in float32: how often a tree's text departs from ordinary decoding's, and why.
+
+A pass over another number of tokens adds in another order, so the two likeliest tokens may change
+places where they are all but equal. A departure is allowed only there (ALGORITHMS.md §3): the gap
+between the two is looked up by reading the prompt and the common text once more, in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, cycle, islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from benchmarks.bench import Bench
+from benchmarks.decoding import requests_of, serve
+from benchmarks.figures import Result
+from engine.serving import LiveServer
+from models.kv_cache import TokenBatch
+from policies.registry import make
+
+TREES = ("chain(4)", "eagle3(3,4,8)", "eagle3(6,8,32)")
+ALONE = "autoregressive"
+TOKENS = 128
+TOKENS_COMPARED = 100_000
+QUICK_TOKENS_COMPARED = 2_000
+CLOSE = 1e-4
+"""Gap between the two largest logits under which a departure is rounding."""
+PER = 100_000
+
+
+class Departure(NamedTuple):
+    """Where a text first differs."""
+
+    tree: str
+    place: int
+    """Of the answer's tokens."""
+    gap: float
+    """Between the two largest logits there."""
+
+
+def departures(bench: Bench, sets: str) -> Result:
+    """Departures in 100,000 tokens over all trees; one that rounding does not explain breaks it."""
+    server, wanted = bench.server, QUICK_TOKENS_COMPARED if bench.quick else TOKENS_COMPARED
+    running = server.settings.limits.slots
+    by_turns = cycle(chain.from_iterable(zip(*map(bench.prompts, sets.split()), strict=False)))
+    compared, found = 0, list[Departure]()
+    while compared < wanted:
+        prompts = list(islice(by_turns, running))
+        plain = _texts(server, prompts, ALONE, running)
+        for number, tree in enumerate(TREES):
+            # Fewer requests at a time for each further tree: other batch shapes.
+            texts = _texts(server, prompts, tree, max(running >> (2 * number), 1))
+            for prompt, one, other in zip(prompts, plain, texts, strict=True):
+                same = _common(one, other)
+                compared += min(same + 1, len(one))
+                if same < len(one):
+                    gap = top_gap(server, prompt + one[:same])
+                    found.append(Departure(tree, same, gap))
+        bench.say(f"{compared:,} of {wanted:,} tokens, {len(found)} departures")
+    unexplained = [d for d in found if not d.gap < CLOSE]
+    rate = PER * len(found) / compared
+    return Result(
+        value=rate,
+        text=f"{rate:.2g} ({len(found)} in {compared:,})",
+        note=f"largest gap at a departure {max((d.gap for d in found), default=0.0):.1e}",
+        broken=_told(unexplained),
+        raw={
+            "compared": compared,
+            "departures": [d._asdict() for d in found],
+            "trees": list(TREES),
+            "dtype": str(server.decoder.dtype),
+        },
+    )
+
+
+def _told(unexplained: Sequence[Departure]) -> str:
+    if not unexplained:
+        return ""
+    first = unexplained[0]
+    return (
+        f"{len(unexplained)} departures that rounding does not explain, the first of {first.tree} "
+        f"at token {first.place}, where the two likeliest are {first.gap:.1e} apart"
+    )
+
+
+def _texts(
+    server: LiveServer, prompts: Sequence[list[int]], name: str, running: int
+) -> list[list[int]]:
+    return serve(server, requests_of(prompts, TOKENS), make(name), running).outputs
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens up to the first that differs."""
+    differ = np.flatnonzero(np.asarray(one) != np.asarray(other))
+    return int(differ[0]) if len(differ) else len(one)
+
+
+@torch.inference_mode()
+def top_gap(server: LiveServer, text: list[int]) -> float:
+    """Between the two largest logits for the token after `text`, read in one pass."""
+    n = len(text)
+    rows = torch.arange(n)
+    batch = TokenBatch(
+        tokens=torch.tensor(text),
+        positions=rows,
+        slots=torch.zeros(n, dtype=torch.int64),
+        rows=rows,
+        offsets=rows,
+        mask=torch.ones(n, n, dtype=torch.bool).tril()[None],
+        first_slot=0,
+        end_slot=1,
+    )
+    decoder = server.decoder
+    hidden, _ = decoder.forward(batch, decoder.new_cache(1, n))
+    best = decoder.logits(hidden[-1:])[0].double().topk(2).values
+    return float(best[0] - best[1])

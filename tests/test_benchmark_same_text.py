@@ -1,0 +1,64 @@
+"""The figure that counts where a tree's text departs from ordinary decoding's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import same_text
+from benchmarks.bench import Bench
+from benchmarks.fresh_clone import Clones
+from engine.serving import LiveServer
+from engine.tiny import tiny_server
+from tests.ordinary_answers import _levels
+
+PROMPTS = [[1, 2, 3, 4], [5, 6, 7], [8, 9, 10, 11, 12]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tiny_server(0, 16, capacity_tokens=192)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def bench(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(same_text, "TOKENS", 12)
+    monkeypatch.setattr(same_text, "QUICK_TOKENS_COMPARED", 300)
+    return Bench(
+        lambda: server, lambda name, _: PROMPTS, lambda _: None, Clones(Path()), quick=True
+    )
+
+
+def test_equal_texts_have_no_departure(bench: Bench) -> None:
+    result = same_text.departures(bench, "first second")
+    assert result.value == 0 and not result.broken
+    assert result.raw["compared"] >= 300
+
+
+def test_another_token_is_a_departure_that_rounding_does_not_explain(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = same_text._texts
+
+    def tampered(server: LiveServer, prompts: list, name: str, running: int) -> list[list[int]]:
+        texts = true(server, prompts, name, running)
+        if name == "chain(4)":
+            texts[0][5] = (texts[0][5] + 1) % 16
+        return texts
+
+    monkeypatch.setattr(same_text, "_texts", tampered)
+    result = same_text.departures(bench, "first")
+    assert result.value > 0
+    assert "chain(4) at token 5" in result.broken
+    # What follows the first difference was not compared.
+    assert {d["place"] for d in result.raw["departures"]} == {5}
+
+
+def test_the_gap_is_that_of_the_likeliest_two(server: LiveServer) -> None:
+    text = PROMPTS[0]
+    first, second = sorted(_levels(server.decoder, [text])[0], reverse=True)[:2]
+    assert same_text.top_gap(server, text) == pytest.approx(first - second, abs=1e-9)
