@@ -6,8 +6,10 @@ Puts a workload, a prompt set and a server's measured capacity together; drawing
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,61 +17,122 @@ import numpy as np
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.errors import UserError
 from engine.request import Request
-from engine.workload import PromptSet, WorkloadConfig, build_requests
+from engine.workload import Episode, PromptSet, WorkloadConfig, build_episode, class_shares
+from engine.workload.lengths import Bounds, Encode, byte_encoder
+from engine.workload.text_draws import mean_output_tokens
+from engine.workload.traces import ArrivalSource
 
 if TYPE_CHECKING:
     from engine.serving import LiveServer
 
+LOG = logging.getLogger(__name__)
+KEPT_TEXTS = 4096  # encoded prompts kept: all that ship, cut ones included
+
 Draw = Callable[[np.random.Generator], list[Request]]
 
 
-def drawing(
-    server: LiveServer,
-    config: WorkloadConfig,
-    prompts: PromptSet,
-    classes: ClassTable = DEFAULT_CLASSES,
-) -> Draw:
-    """A function from a generator to a list of requests; every prompt is tokenized once.
+class Drawing:
+    """Episodes of one workload on one server; called with a generator it gives the requests alone.
 
-    A server without a tokenizer (the tiny one of the tests) is given the bytes of a prompt.
-    Raises UserError when the longest prompt and output exceed the server's context.
+    `capacity_rps` is what the workload's loads are multiples of.
     """
-    tokenizer = server.tokenizer
-    stop_ids = frozenset() if tokenizer is None else frozenset({tokenizer.eos_id})
-    vocab = server.decoder.config.vocab_size
 
-    @cache
-    def encoded(text: str) -> tuple[int, ...]:
-        if tokenizer is None:
-            return tuple(byte % vocab for byte in text.encode())
-        return tuple(tokenizer.chat_prompt(text))
+    def __init__(
+        self,
+        server: LiveServer,
+        config: WorkloadConfig,
+        prompts: PromptSet,
+        classes: ClassTable = DEFAULT_CLASSES,
+    ) -> None:
+        """Tokenizes every prompt and reads the trace, once.
 
-    lengths = [
-        [min(len(encoded(text)), config.prompt_tokens) for text in texts]
-        for name, texts in prompts.by_class.items()
-        if texts and name in classes.names and (not config.mix or config.mix.get(name, 0.0) > 0)
-    ]
-    longest = max((max(of_class) for of_class in lengths), default=0)
-    context = server.settings.context_tokens
-    if longest + config.max_tokens > context:
-        raise UserError(
-            f"workload {config.name!r}: prompts of up to {longest} tokens and max_tokens of "
-            f"{config.max_tokens} exceed the context of {context}; lower max_tokens or use shorter "
-            "prompts"
-        )
-    prompt_tokens = float(np.mean([np.mean(of_class) for of_class in lengths or [[0]]]))
-    # A request may emit between half of max_tokens and all of it.
-    capacity_rps = server.capacity_rps(prompt_tokens, 0.75 * config.max_tokens)
+        A server without a tokenizer (the tiny one of the tests) is given the bytes of a prompt.
+        Raises UserError for a class that comes and has no prompts, and when the longest prompt and
+        output exceed the server's context; lengths of a trace are clipped to it instead, which is
+        logged and counted.
+        """
+        self.config, self.prompts, self.classes = config, prompts, classes
+        tokenizer = server.tokenizer
+        self._stop_ids = frozenset() if tokenizer is None else frozenset({tokenizer.eos_id})
+        self._context = server.settings.context_tokens
+        self._source: ArrivalSource | None = None if config.trace is None else config.trace.load()
 
-    def draw(generator: np.random.Generator) -> list[Request]:
-        return build_requests(
-            config,
-            prompts,
-            lambda text: list(encoded(text)),
-            capacity_rps,
-            classes,
-            stop_ids,
+        encode = prompt_encoder(server)
+
+        @lru_cache(maxsize=KEPT_TEXTS)
+        def encoded(text: str) -> tuple[int, ...]:
+            return tuple(encode(text))
+
+        self._encoded = encoded
+        prompt_tokens, output_tokens = self._trace_lengths() or self._text_lengths()
+        self.capacity_rps = server.capacity_rps(prompt_tokens, output_tokens)
+
+    def __call__(self, generator: np.random.Generator) -> list[Request]:
+        """One episode's requests, which carry their disturbances along."""
+        return self.episode(generator).requests
+
+    def episode(self, generator: np.random.Generator) -> Episode:
+        """Requests, true change points, disturbances, and the number of clipped requests."""
+        made = build_episode(
+            self.config,
+            self.prompts,
+            lambda text: list(self._encoded(text)),
+            self.capacity_rps,
+            self.classes,
+            self._stop_ids,
             generator,
+            self._source,
+            self._context,
         )
+        if made.clipped:
+            LOG.info(
+                "workload %s: %d of %d requests are longer than can be served and were clipped",
+                self.config.name,
+                made.clipped,
+                len(made.requests),
+            )
+        return made
 
-    return draw
+    def _trace_lengths(self) -> tuple[float, float] | None:
+        """Mean prompt and output tokens of the trace's window as they are served."""
+        use = self.config.trace
+        if use is None or self._source is None:
+            return None
+        # A generated trace would bring a fleet's requests: one a second tells its lengths too.
+        rate_rps = None if self._source.stretches else 1.0
+        sample_s = math.inf if self._source.stretches else 3600.0
+        trace = use.draw(self._source, rate_rps, sample_s, np.random.default_rng(0))
+        if trace.prompt_tokens is None or trace.output_tokens is None or not len(trace):
+            return None
+        bounds = Bounds(self.config.prompt_tokens, self.config.max_tokens, self._context)
+        pairs = zip(trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), strict=True)
+        served = np.array([bounds.fitted(prompt, output) for prompt, output in pairs])
+        return float(served[:, 0].mean()), float(served[:, 1].mean())
+
+    def _text_lengths(self) -> tuple[float, float]:
+        """Mean tokens of the prompts and of what may be emitted; raises UserError if too long."""
+        config = self.config
+        shares = class_shares(config, self.classes, self._source)
+        lengths = {
+            c: [
+                min(len(self._encoded(text)), config.prompt_tokens)
+                for text in self.prompts.of(self.classes.names[c])
+            ]
+            for c in np.flatnonzero(shares > 0).tolist()
+        }
+        longest = max(max(of_class) for of_class in lengths.values())
+        if longest + config.max_tokens > self._context:
+            raise UserError(
+                f"workload {config.name!r}: prompts of up to {longest} tokens and max_tokens of "
+                f"{config.max_tokens} exceed the context of {self._context}; lower max_tokens or "
+                "use shorter prompts"
+            )
+        mean = sum(shares[c] * np.mean(of_class) for c, of_class in lengths.items())
+        return float(mean), mean_output_tokens(config.max_tokens)
+
+
+def prompt_encoder(server: LiveServer) -> Encode:
+    """From a prompt to the tokens that the server reads; without a tokenizer, its bytes."""
+    if server.tokenizer is None:
+        return byte_encoder(server.decoder.config.vocab_size)
+    return server.tokenizer.chat_prompt

@@ -11,7 +11,7 @@ import torch
 
 from engine.backends.protocol import Children, new_children
 from engine.drafters.protocol import Drafter
-from engine.drafters.scheduled import Disturbance, Scheduled
+from engine.drafters.scheduled import Fault, Scheduled
 from engine.errors import UserError
 from engine.kernels.beam import BeamState, new_beam
 from engine.observability.metrics import ServingMetrics
@@ -169,7 +169,7 @@ class Steady(Drafter):
 
 
 def drafted_tokens(
-    schedule: list[Disturbance], iterations: int, seed: int = 0, by_clock: bool = False
+    schedule: list[Fault], iterations: int, seed: int = 0, by_clock: bool = False
 ) -> tuple[list[float], list[np.ndarray]]:
     """Seconds and first children of iterations with two draft steps each."""
     clock = HandClock()
@@ -195,15 +195,15 @@ def drafted_tokens(
 
 
 def test_a_slow_spell_comes_and_goes() -> None:
-    spells = [Disturbance(1, 3, slowdown=3.0), Disturbance(4, slowdown=2.0)]
+    spells = [Fault(1, 3, slowdown=3.0), Fault(4, slowdown=2.0)]
     assert drafted_tokens(spells, 6)[0] == [1.0, 3.0, 3.0, 1.0, 2.0, 2.0]
     # On a clock: the spell begins at 1.5 s, in the second iteration's second step.
-    spent_s, _ = drafted_tokens([Disturbance(1.6, 2.4, slowdown=3.0)], 4, by_clock=True)
+    spent_s, _ = drafted_tokens([Fault(1.6, 2.4, slowdown=3.0)], 4, by_clock=True)
     assert spent_s == [1.0, 2.0, 1.0, 1.0]
 
 
 def test_a_bad_spell_changes_its_share_of_nodes() -> None:
-    spell = [Disturbance(1, 41, degraded=0.4)]
+    spell = [Fault(1, 41, degraded=0.4)]
     _, tokens = drafted_tokens(spell, 60)
     right = np.arange(LIMITS.max_width)
     shares = [float((row != right).mean()) for row in tokens]
@@ -221,7 +221,7 @@ def test_a_bad_spell_lowers_acceptance_and_not_the_text(
     guarding: LiveServer, script: ScriptedDrafter
 ) -> None:
     rng = np.random.default_rng(0)
-    guarding.guard.drafter = Scheduled(script, [Disturbance(2, 4, degraded=1.0)], VOCAB, rng)
+    guarding.guard.drafter = Scheduled(script, [Fault(2, 4, degraded=1.0)], VOCAB, rng)
     requests = requests_of(0)
     outcomes = serve(guarding, requests, CHAIN)
     assert [[*r.prompt, *r.output] for r in requests] == list(script.texts.values())
@@ -242,4 +242,4 @@ def test_a_bad_spell_lowers_acceptance_and_not_the_text(
 )
 def test_impossible_disturbances_are_refused(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        Disturbance(**wrong)
+        Fault(**wrong)

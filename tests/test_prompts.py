@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPTS = ROOT / "engine" / "workload" / "prompts"
-CLASSES = ("coding", "chat", "summarization")
+CLASSES = ("coding", "chat", "maths", "summarization")
 MINIMUM_PER_CLASS = 60
 
 

@@ -21,7 +21,7 @@ from engine.workload import (
     Regime,
     Shifts,
     WorkloadConfig,
-    build_requests,
+    build_episode,
     draw_spans,
     workload,
 )
@@ -40,7 +40,9 @@ def build(
     config: WorkloadConfig, seed: int = 0, prompts: PromptSet = SMALL, capacity_rps: float = 2.0
 ) -> list[Request]:
     generator = np.random.default_rng(seed)
-    return build_requests(config, prompts, encode, capacity_rps, DEFAULT_CLASSES, STOP, generator)
+    return build_episode(
+        config, prompts, encode, capacity_rps, DEFAULT_CLASSES, STOP, generator
+    ).requests
 
 
 def shares(requests: list[Request]) -> list[float]:
@@ -161,9 +163,9 @@ def test_long_prompt_is_refused_or_cut_inside_the_template() -> None:
         return [61, *encode(text), 62]
 
     def built(chosen: WorkloadConfig) -> list[Request]:
-        return build_requests(
+        return build_episode(
             chosen, long, templated, 2.0, DEFAULT_CLASSES, STOP, np.random.default_rng(0)
-        )
+        ).requests
 
     with pytest.raises(UserError, match="52 tokens and prompt_tokens allows 12"):
         built(config)

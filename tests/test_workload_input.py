@@ -16,7 +16,7 @@ from engine.workload import (
     PromptSet,
     Regime,
     WorkloadConfig,
-    build_requests,
+    build_episode,
     config_from_table,
     workload,
 )
@@ -82,7 +82,7 @@ def test_bad_meeting_with_a_deployment(
     config: WorkloadConfig, capacity_rps: float, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        build_requests(
+        build_episode(
             config,
             SMALL,
             lambda text: [1],
@@ -95,7 +95,7 @@ def test_bad_meeting_with_a_deployment(
 
 def test_prompt_that_encodes_to_nothing_is_refused() -> None:
     with pytest.raises(UserError, match="encodes to no token"):
-        build_requests(
+        build_episode(
             workload("steady"),
             SMALL,
             lambda text: [],

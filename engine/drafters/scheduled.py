@@ -22,7 +22,7 @@ from engine.state import SlotState, TreeState
 
 
 @dataclass(frozen=True)
-class Disturbance:
+class Fault:
     """What is wrong with the drafter from `begin` until `end`, in iterations or in seconds."""
 
     begin: float
@@ -34,7 +34,7 @@ class Disturbance:
 
     def __post_init__(self) -> None:
         if not self.begin < self.end:
-            raise UserError(f"disturbance from {self.begin} to {self.end}: it must end later")
+            raise UserError(f"fault from {self.begin} to {self.end}: it must end later")
         if not 1.0 <= self.slowdown < float("inf"):
             raise UserError(f"slowdown is {self.slowdown}; expected a factor of at least 1")
         if not 0.0 <= self.degraded <= 1.0:
@@ -49,7 +49,7 @@ def busy_wait(seconds: float) -> None:
 
 
 class Scheduled(DrafterWrapper):
-    """`drafter` under the first disturbance of `schedule` that holds at the time.
+    """`drafter` under the first fault of `schedule` that holds at the time.
 
     `now` tells the time, `lambda: engine.clock_s` for the engine's seconds; None counts the
     iterations that drafted. `vocab` is the target's size; `wait` and `clock` are the tests'.
@@ -58,7 +58,7 @@ class Scheduled(DrafterWrapper):
     def __init__(
         self,
         drafter: Drafter,
-        schedule: Sequence[Disturbance],
+        schedule: Sequence[Fault],
         vocab: int,
         rng: np.random.Generator,
         now: Callable[[], float] | None = None,
@@ -85,19 +85,19 @@ class Scheduled(DrafterWrapper):
         self.drafter.draft_next(step, slots, trees, beam, children)
         self._disturb(self._clock() - begun, children)
 
-    def active(self) -> Disturbance | None:
-        """The disturbance that holds now."""
+    def active(self) -> Fault | None:
+        """The fault that holds now."""
         now = self.iteration if self._now is None else self._now()
-        return next((d for d in self.schedule if d.begin <= now < d.end), None)
+        return next((fault for fault in self.schedule if fault.begin <= now < fault.end), None)
 
     def _disturb(self, spent_s: float, children: Children) -> None:
-        disturbance = self.active()
-        if disturbance is None:
+        fault = self.active()
+        if fault is None:
             return
-        if disturbance.degraded > 0:
-            self._degrade(disturbance.degraded, children.token)
-        if disturbance.slowdown > 1:
-            self._wait((disturbance.slowdown - 1) * spent_s)
+        if fault.degraded > 0:
+            self._degrade(fault.degraded, children.token)
+        if fault.slowdown > 1:
+            self._wait((fault.slowdown - 1) * spent_s)
 
     def _degrade(self, share: float, token: np.ndarray) -> None:
         """Move all children of some nodes by a random distance through the vocabulary."""

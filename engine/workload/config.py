@@ -1,113 +1,88 @@
-"""What a workload is: how long, how fast, which classes, how long the texts; and its TOML form.
+"""What a workload is: how long, how fast, which classes, how long the texts, what goes wrong.
 
 Checks what can be checked without a deployment. Class names, capacity and prompts are checked
-where they meet the workload (`arrivals`, `build`); named workloads stand in `presets`.
+where they meet the workload (`arrivals`, `build`); its TOML form is `tables`', named workloads
+stand in `presets`.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from numbers import Integral, Real
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, get_args
 
 from engine.errors import UserError
+from engine.workload.checks import checked_mix, is_number, nearest, need_positive
+from engine.workload.disturbances import Disturbance, DrawnDisturbance
+from engine.workload.regimes import Peak, Regime, Shifts
+from engine.workload.renewal import CV_RANGE, Process
+from engine.workload.trace_use import TraceUse
 
 MAX_SPANS = 10_000  # regimes in one workload; more is a slip in the units
-CV_RANGE = (0.01, 20.0)  # the burstiest published trace (Azure code) has a CV of 13
-
-
-@dataclass(frozen=True)
-class Regime:
-    """A stretch of time with one load and one mix."""
-
-    duration_s: float
-    load: float
-    """Arrival rate in multiples of capacity."""
-    mix: dict[str, float] = field(default_factory=dict)
-    """Weights by class name; empty takes the workload's."""
-
-    def __post_init__(self) -> None:
-        _need_positive("a regime's duration_s", self.duration_s)
-        _need_positive("a regime's load", self.load)
-        object.__setattr__(self, "mix", _checked_mix("a regime's mix", self.mix))
-
-
-@dataclass(frozen=True)
-class Shifts:
-    """Regimes that are drawn anew for every episode: duration and load uniform, mix Dirichlet."""
-
-    duration_s: tuple[float, float] = (30.0, 90.0)
-    load: tuple[float, float] = (0.5, 1.2)
-    concentration: float = 1.0
-    """Of the Dirichlet distribution, per class; 1 makes every mix equally likely."""
-
-    def __post_init__(self) -> None:
-        for name in ("duration_s", "load"):
-            value = getattr(self, name)
-            if not isinstance(value, (list, tuple)) or len(value) != 2:
-                raise UserError(f"shifts: {name} is {value!r}; expected two numbers, low and high")
-            for bound in value:
-                _need_positive(f"shifts: {name}", bound)
-            if value[0] > value[1]:
-                raise UserError(f"shifts: {name} is {value!r}; expected low and then high")
-            object.__setattr__(self, name, tuple(value))
-        _need_positive("shifts: concentration", self.concentration)
-        if self.concentration < 0.01:
-            raise UserError(
-                f"shifts: concentration is {self.concentration}; expected at least 0.01"
-            )
+SPEEDS = ("load", "rate_rps", "regimes", "shifts")
 
 
 @dataclass(frozen=True)
 class WorkloadConfig:
     """Everything that decides a list of requests but the prompts, the capacity and the seed.
 
-    Exactly one of `load`, `rate_rps`, `regimes` and `shifts` says how fast requests arrive.
+    Exactly one of `load`, `rate_rps`, `regimes` and `shifts` says how fast requests arrive; a
+    `trace` keeps its own speed unless `load` or `rate_rps` gives it another.
     """
 
     name: str = "custom"
     duration_s: float = 120.0
-    """Arrivals stop here. Given regimes may last longer (they are cut), not shorter."""
+    """Arrivals stop here. Given regimes may last longer (they are cut), not shorter; inf, with a
+    trace: when it ends."""
     load: float | None = None
-    """Arrival rate in multiples of capacity."""
+    """Arrival rate in multiples of capacity; with peaks or a trace the mean rate."""
     rate_rps: float | None = None
-    """Arrival rate in requests per second."""
+    """Arrival rate in requests per second, likewise."""
     mix: dict[str, float] = field(default_factory=dict)
-    """Weights by class name; empty is every class alike."""
+    """Weights by class name; empty is every class alike. A trace with classes needs none."""
     cv: float = 1.0
     """Coefficient of variation of the gaps between arrivals: 1 is Poisson, more is bursty."""
     max_tokens: int = 96
-    """A request may emit between half of this and all of it, drawn uniformly."""
+    """A request may emit between half of this and all of it, drawn uniformly; a trace's lengths are
+    clipped to it."""
     prompt_tokens: int = 512
-    """Longest prompt."""
+    """Longest prompt; a trace's are clipped to it."""
     truncate: bool = False
     """Cut longer prompts instead of refusing them."""
     regimes: tuple[Regime, ...] = ()
     shifts: Shifts | None = None
+    process: Process = "gamma"
+    """Distribution of the gaps: gamma, weibull (longer tails), or poisson, where cv is 1."""
+    peaks: dict[str, Peak] = field(default_factory=dict)
+    """Classes that peak at different times, in place of a mix."""
+    trace: TraceUse | None = None
+    """Recorded arrivals in place of drawn ones."""
+    disturbances: tuple[Disturbance, ...] = ()
+    drawn_disturbances: tuple[DrawnDisturbance, ...] = ()
+    """Drawn anew for every episode."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise UserError(f"workload: name is {self.name!r}; expected a text")
         where = f"workload {self.name!r}"
-        _need_positive(f"{where}: duration_s", self.duration_s)
-        object.__setattr__(self, "mix", _checked_mix(f"{where}: mix", self.mix))
-        regimes = self.regimes
-        if not isinstance(regimes, (list, tuple)) or not all(
-            isinstance(regime, Regime) for regime in regimes
+        need_positive(f"{where}: duration_s", self.duration_s, endless=self.trace is not None)
+        object.__setattr__(self, "mix", checked_mix(f"{where}: mix", self.mix))
+        for name, kind in (
+            ("regimes", Regime),
+            ("disturbances", Disturbance),
+            ("drawn_disturbances", DrawnDisturbance),
         ):
-            raise UserError(f"{where}: regimes is {regimes!r}; expected a tuple of Regime")
-        object.__setattr__(self, "regimes", tuple(regimes))
+            object.__setattr__(self, name, _tuple_of(f"{where}: {name}", getattr(self, name), kind))
         if self.shifts is not None and not isinstance(self.shifts, Shifts):
             raise UserError(f"{where}: shifts is {self.shifts!r}; expected Shifts")
+        if self.trace is not None and not isinstance(self.trace, TraceUse):
+            raise UserError(f"{where}: trace is {self.trace!r}; expected TraceUse")
         for name in ("load", "rate_rps"):
             if getattr(self, name) is not None:
-                _need_positive(f"{where}: {name}", getattr(self, name))
-        if not _is_number(self.cv) or not CV_RANGE[0] <= self.cv <= CV_RANGE[1]:
+                need_positive(f"{where}: {name}", getattr(self, name))
+        if not is_number(self.cv) or not CV_RANGE[0] <= self.cv <= CV_RANGE[1]:
             raise UserError(f"{where}: cv is {self.cv!r}; expected a number in {list(CV_RANGE)}")
         for name in ("max_tokens", "prompt_tokens"):
             value = getattr(self, name)
@@ -115,15 +90,67 @@ class WorkloadConfig:
                 raise UserError(f"{where}: {name} is {value!r}; expected a whole number from 1")
         if not isinstance(self.truncate, bool):
             raise UserError(f"{where}: truncate is {self.truncate!r}; expected true or false")
+        self._check_process(where)
+        self._check_peaks(where)
+        self._check_trace(where)
         self._check_speed(where)
 
+    def _check_process(self, where: str) -> None:
+        known = get_args(Process)
+        if self.process not in known:
+            raise UserError(
+                f"{where}: process is {self.process!r}; {nearest(str(self.process), known)}"
+            )
+        if self.process == "poisson" and self.cv != 1:
+            raise UserError(
+                f"{where}: a poisson process with cv = {self.cv:g}; expected cv = 1, or process = "
+                "'gamma' or 'weibull'"
+            )
+
+    def _check_peaks(self, where: str) -> None:
+        peaks = self.peaks
+        if not isinstance(peaks, Mapping) or not all(isinstance(p, Peak) for p in peaks.values()):
+            raise UserError(f"{where}: peaks is {peaks!r}; expected a Peak by class name")
+        object.__setattr__(self, "peaks", dict(peaks))
+        if peaks and self.mix:
+            raise UserError(
+                f"{where}: both mix and peaks are given; the peaks' heights are the mix, so leave "
+                "mix out"
+            )
+        if peaks and (self.regimes or self.shifts is not None or self.trace is not None):
+            raise UserError(
+                f"{where}: peaks need load or rate_rps, the mean rate, and nothing else"
+            )
+
+    def _check_trace(self, where: str) -> None:
+        if self.trace is None:
+            return
+        if self.cv != 1 or self.process != "gamma":
+            raise UserError(
+                f"{where}: cv and process say how arrivals are drawn, but its trace has its own; "
+                "leave them out"
+            )
+        kinds = {d.kind for d in self.disturbances} | {d.kind for d in self.drawn_disturbances}
+        for kind in ("mix", "burst"):
+            if kind in kinds:
+                raise UserError(
+                    f"{where}: a disturbance of {kind} needs drawn arrivals, but a trace has its "
+                    "own; leave out one of the two"
+                )
+
     def _check_speed(self, where: str) -> None:
-        given = [n for n in ("load", "rate_rps", "shifts") if getattr(self, n) is not None]
-        given += ["regimes"] if self.regimes else []
+        given = [n for n in SPEEDS if getattr(self, n) not in (None, ())]
+        if self.trace is not None and not given:
+            return
+        if self.trace is not None and given not in (["load"], ["rate_rps"]):
+            raise UserError(
+                f"{where}: its speed is given by a trace and {' and '.join(given)}; expected at "
+                "most one of load and rate_rps beside a trace"
+            )
         if len(given) != 1:
             raise UserError(
                 f"{where}: its speed is given by {' and '.join(given) or 'nothing'}; "
-                "expected exactly one of load, rate_rps, regimes and shifts"
+                "expected exactly one of load, rate_rps, regimes and shifts, or a trace"
             )
         total_s = math.fsum(regime.duration_s for regime in self.regimes)
         if self.regimes and total_s < self.duration_s:
@@ -140,93 +167,7 @@ class WorkloadConfig:
             )
 
 
-def config_from_table(table: Mapping[str, Any], source: str = "the workload") -> WorkloadConfig:
-    """A config from plain data, as TOML or JSON give it; None stands for "not given".
-
-    `duration_s` defaults to the regimes' own length where there are regimes. UserError names an
-    unknown key and the nearest known one.
-    """
-    values = _known(table, WorkloadConfig, source)
-    regimes = values.get("regimes", ())
-    if not isinstance(regimes, (list, tuple)):
-        raise UserError(f"{source}: regimes is {regimes!r}; expected a list of tables")
-    rows = [
-        r if isinstance(r, Regime) else _built(Regime, r, f"{source}, regime {i}")
-        for i, r in enumerate(regimes, 1)
-    ]
-    values["regimes"] = tuple(rows)
-    if rows and "duration_s" not in values:
-        values["duration_s"] = math.fsum(regime.duration_s for regime in rows)
-    if "shifts" in values and not isinstance(values["shifts"], Shifts):
-        values["shifts"] = _built(Shifts, values["shifts"], source)
-    return WorkloadConfig(**values)
-
-
-def load_config(path: str | Path) -> WorkloadConfig:
-    """The workload in a TOML file, named after the file unless it names itself."""
-    path = Path(path)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read the workload file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from error
-    return config_from_table({"name": path.stem, **table}, str(path))
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """ "nearest is 'a' of a, b, c": the tail of a sentence about an unknown name."""
-    names = sorted(known)
-    if not names:
-        return "none is known"
-
-    def likeness(other: str) -> tuple[bool, float]:
-        return other.startswith(name), difflib.SequenceMatcher(None, name, other).ratio()
-
-    return f"nearest is {max(names, key=likeness)!r} of {', '.join(names)}"
-
-
-def _known(table: Mapping[str, Any], schema: type, source: str) -> dict[str, Any]:
-    """The given entries of `table`, every one a field of the dataclass `schema`."""
-    if not isinstance(table, Mapping):
-        raise UserError(f"{source}: got {table!r}; expected a table of keys and values")
-    names = [f.name for f in fields(schema)]
-    for key in table:
-        if key not in names:
-            raise UserError(f"{source}: unknown key {key!r}; {nearest(str(key), names)}")
-    return {key: value for key, value in table.items() if value is not None}
-
-
-def _built(schema: type, table: Mapping[str, Any], source: str) -> Any:
-    values = _known(table, schema, source)
-    for entry in fields(schema):
-        required = entry.default is MISSING and entry.default_factory is MISSING
-        if required and entry.name not in values:
-            raise UserError(f"{source}: the key {entry.name!r} is missing; expected a number")
-    try:
-        return schema(**values)
-    except UserError as error:
-        raise UserError(f"{source}: {error}") from error
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _need_positive(label: str, value: Any) -> None:
-    if not _is_number(value) or not 0 < value < math.inf:
-        raise UserError(f"{label} is {value!r}; expected a positive number")
-
-
-def _checked_mix(label: str, mix: object) -> dict[str, float]:
-    """A copy of `mix`; a class may have weight 0, but not all of them."""
-    if not isinstance(mix, Mapping):
-        raise UserError(f"{label} is {mix!r}; expected weights by class name")
-    for name, weight in mix.items():
-        if not isinstance(name, str) or not _is_number(weight) or not 0 <= weight < math.inf:
-            raise UserError(
-                f"{label} gives {name!r} the weight {weight!r}; expected a number from 0"
-            )
-    if mix and not 0 < math.fsum(mix.values()) < math.inf:
-        raise UserError(f"{label} is {dict(mix)!r}; expected at least one positive weight")
-    return dict(mix)
+def _tuple_of(label: str, values: Any, kind: type) -> tuple[Any, ...]:
+    if not isinstance(values, (list, tuple)) or not all(isinstance(v, kind) for v in values):
+        raise UserError(f"{label} is {values!r}; expected a tuple of {kind.__name__}")
+    return tuple(values)

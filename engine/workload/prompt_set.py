@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import UserError
-from engine.workload.config import nearest
+from engine.workload.checks import nearest
 
 SHIPPED = Path(__file__).resolve().parent / "prompts"
 SUFFIXES = (".jsonl", ".jsonl.gz")
