@@ -35,10 +35,12 @@ class PagePool:
             )
         self.tables: Ints = np.full((slots, per_slot), -1, np.int64)
         self.owned: Ints = np.zeros(slots, np.int64)  # [S] pages in each slot's table
-        # Free pages are _stack[:free_pages], the next one to be taken last.
+        # Pages of nobody are _stack[:_unowned], the next one to be taken last.
         self._stack: Ints = np.arange(pages - 1, -1, -1)
         self._place: Ints = np.arange(pages - 1, -1, -1)  # where a page stands in the stack
-        self.free_pages = pages
+        self._unowned = pages
+        self.withdrawn = 0
+        """Pages that nobody may take for now, whichever they are (`withdraw`)."""
 
     @classmethod
     def sized(
@@ -57,9 +59,14 @@ class PagePool:
     # -- numbers ---------------------------------------------------------------------------------
 
     @property
+    def free_pages(self) -> int:
+        """Pages that may be taken; negative where slots own more than a withdrawal leaves them."""
+        return self._unowned - self.withdrawn
+
+    @property
     def used_pages(self) -> int:
         """Pages that some slot owns."""
-        return self.pages - self.free_pages
+        return self.pages - self._unowned
 
     @overload
     def pages_for(self, tokens: int) -> int: ...
@@ -96,16 +103,16 @@ class PagePool:
             return False
         if held == 0:
             self._bring_to_the_top(slot)
-        left = self.free_pages - missing
-        self.tables[slot, held : held + missing] = self._stack[left : self.free_pages][::-1]
+        left = self._unowned - missing
+        self.tables[slot, held : held + missing] = self._stack[left : self._unowned][::-1]
         self.owned[slot] = held + missing
-        self.free_pages = left
+        self._unowned = left
         return True
 
     def reserve_all(self, tokens: Ints) -> bool:
         """`reserve` for every slot, tokens [S] (0: nothing more); all of them or none."""
         missing = self.pages_for(tokens) - self.owned
-        if int(np.maximum(missing, 0).sum()) > self.free_pages:
+        if int(np.maximum(missing, 0).sum()) > max(self.free_pages, 0):
             return False
         for slot in np.flatnonzero(missing > 0).tolist():
             self.reserve(slot, int(tokens[slot]))
@@ -117,10 +124,10 @@ class PagePool:
         if keep >= held:
             return
         given = self.tables[slot, keep:held]
-        places = np.arange(self.free_pages, self.free_pages + held - keep)
+        places = np.arange(self._unowned, self._unowned + held - keep)
         self._stack[places] = given[::-1]
         self._place[given[::-1]] = places
-        self.free_pages += held - keep
+        self._unowned += held - keep
         given[:] = -1
         self.owned[slot] = keep
 
@@ -132,6 +139,13 @@ class PagePool:
     def release(self, slot: int) -> None:
         """Give back all pages of the slot."""
         self.trim(slot, 0)
+
+    def withdraw(self, share: float) -> None:
+        """Leave slots all but this share of the pages, and never too few for one whole request.
+
+        Nothing is taken from a slot: until enough has been given back `free_pages` is negative.
+        """
+        self.withdrawn = min(int(share * self.pages), self.pages - self.tables.shape[1])
 
     def claim(self, slots: Ints, rows: Ints) -> None:
         """Make sure that rows [T] of slots [T] may be written.
@@ -153,7 +167,7 @@ class PagePool:
         """Make a page the next one to be taken, if it is free."""
         if page >= self.pages:
             return
-        place, top = int(self._place[page]), self.free_pages - 1
+        place, top = int(self._place[page]), self._unowned - 1
         if place > top or self._stack[place] != page:
             return
         other = int(self._stack[top])
@@ -167,7 +181,7 @@ class PagePool:
         held = np.arange(self.tables.shape[1]) < self.owned[:, None]
         if ((self.tables >= 0) != held).any():
             raise RuntimeError("a block table does not hold the pages that it is said to own")
-        known = np.concatenate((self._stack[: self.free_pages], self.tables[held]))
+        known = np.concatenate((self._stack[: self._unowned], self.tables[held]))
         count = np.bincount(known, minlength=self.pages)
         for wrong, what in ((count > 1, "owned twice"), (count == 0, "leaked")):
             if wrong.any():

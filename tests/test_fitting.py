@@ -105,10 +105,10 @@ def test_the_largest_trees_shrink_first() -> None:
     pool = PagePool(40, 1, 3, 40)
     contexts, on = np.array([4, 4, 4]), np.ones(3, np.bool_)
     assert pool.reserve_all(contexts)
-    pool.free_pages = 3 + 14  # the roots and 14 nodes
+    pool._unowned = 3 + 14  # the roots and 14 nodes
     fitted, shrunk = fit_plan(plan_of(np.array([10, 2, 10])), contexts, pool, on)
     assert (fitted.nodes.tolist(), shrunk) == ([6, 2, 6], 8)
-    pool.free_pages -= 1  # of equals the highest slot gives
+    pool._unowned -= 1  # of equals the highest slot gives
     assert fit_plan(plan_of(np.array([10, 2, 10])), contexts, pool, on)[0].nodes[2] == 5
 
 

@@ -38,14 +38,19 @@ def test_no_page_is_lost_or_owned_twice(
     pool = PagePool(pages, page_size, slots, capacity)
     shadow: list[list[int]] = [[] for _ in range(slots)]  # pages by slot
     for _ in range(int(rng.integers(1, 25))):
-        what = rng.choice(["reserve", "reserve", "reserve_all", "trim", "release"])
+        what = rng.choice(["reserve", "reserve", "reserve_all", "trim", "release", "withdraw"])
         slot, tokens = int(rng.integers(slots)), rng.integers(0, capacity + 1, slots)
         before = [len(owned) for owned in shadow]
         # What the slots should own afterwards, by the words of the docstrings.
         asked = [pages_for(int(n)) if s == slot else None for s, n in enumerate(tokens)]
         if what == "reserve_all":
             asked = [pages_for(int(n)) for n in tokens]
-        if what == "release":
+        if what == "withdraw":
+            share = float(rng.choice([0.0, 0.3, 0.99]))
+            pool.withdraw(share)
+            assert pool.withdrawn == min(int(share * pages), pages - pool.tables.shape[1])
+            wanted = before
+        elif what == "release":
             pool.release(slot)
             wanted = [0 if s == slot else n for s, n in enumerate(before)]
         elif what == "trim":
@@ -53,7 +58,8 @@ def test_no_page_is_lost_or_owned_twice(
             wanted = [n if a is None else min(n, a) for n, a in zip(before, asked, strict=True)]
         else:
             wanted = [max(n, a or 0) for n, a in zip(before, asked, strict=True)]
-            fits = sum(wanted) <= pages
+            more = sum(wanted) - sum(before)
+            fits = more == 0 or sum(wanted) <= pages - pool.withdrawn
             one = what == "reserve"
             done = pool.reserve(slot, int(tokens[slot])) if one else pool.reserve_all(tokens)
             assert done is fits
@@ -65,9 +71,10 @@ def test_no_page_is_lost_or_owned_twice(
             assert had[:shorter] == has[:shorter], "a page that holds tokens was exchanged"
         everything = [page for owned in shadow for page in owned]
         assert len(set(everything)) == len(everything) == pool.used_pages
-        assert pool.used_pages + pool.free_pages == pages
+        assert pool.used_pages + pool.free_pages + pool.withdrawn == pages
         pool.check()
     pool.trim_all(np.zeros(slots, np.int64))
+    pool.withdraw(0.0)
     pool.check()
     assert pool.free_pages == pages
 
@@ -87,7 +94,7 @@ def test_check_notices_what_is_wrong() -> None:
     hole = pool()
     hole.tables[0, 0] = -1
     lost = pool()
-    lost.free_pages -= 1
+    lost._unowned -= 1
     for broken, error in ((twice, "twice"), (leaked, "leaked"), (hole, "hold"), (lost, "leaked")):
         with pytest.raises(RuntimeError, match=error):
             broken.check()
