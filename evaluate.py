@@ -11,12 +11,13 @@ def main() -> None:
     config = parse_with_files(
         EvaluateConfig, sys.argv[1:], "evaluate.py", lambda c: [c.config] if c.config else []
     )
-    from train.evaluation import evaluate, list_controllers
-
     if config.list:
+        from eval.contenders import list_controllers
+
         print(list_controllers())
         return
     config.check()
+    from train.evaluation import evaluate
     from train.progress import new_console
 
     console = new_console()

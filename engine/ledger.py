@@ -168,6 +168,7 @@ class Ledger:
             verified_nodes=0,
             completion_objective_s=float(self.completion_objectives_s[request.slo_class]),
             queue_age_objective_s=float(self.queue_age_objectives_s[request.slo_class]),
+            max_tokens=request.max_tokens,
         )
 
     def _line(
@@ -201,6 +202,7 @@ class Ledger:
             verified_nodes=int(one.verified_nodes),
             completion_objective_s=float(self.completion_objectives_s[request.slo_class]),
             queue_age_objective_s=float(self.queue_age_objectives_s[request.slo_class]),
+            max_tokens=request.max_tokens,
             preempted=self.preempted.get(request.id, 0),
             degraded_to=self.degraded_to.get(request.id, -1),
             requeued_s=max(waiting_s, self.requeued_s.get(request.id, 0.0)),

@@ -93,6 +93,9 @@ class RequestRecord(NamedTuple):
     preempted: int = 0  # times that it had to give its slot up
     degraded_to: int = -1  # class by whose objectives it was served in the end, -1 its own
     requeued_s: float = 0.0  # longest wait for the next slot after it gave one up
+    max_tokens: int = 0  # tokens it may have emitted at most, 0 where that is not known
+    gaps_s: tuple[float, ...] = ()  # between emissions, where somebody watched (eval/emissions.py)
+    wasted_nodes: int = 0  # drafted for it and not accepted, likewise
 
     @property
     def ttft_s(self) -> float:
@@ -103,9 +106,10 @@ class RequestRecord(NamedTuple):
     def has_objective(self) -> bool:
         """Whether anything was promised; without an objective it is left out of attainment.
 
-        So is what its user withdrew: nobody knows whether its objectives would have been met.
+        So is what its user withdrew, unless it was overdue by then: else nobody knows whether its
+        objectives would have been met.
         """
-        if self.status is Status.CANCELLED:
+        if self.status is Status.CANCELLED and not self.overdue:
             return False
         objectives = (
             self.tpot_objective_s,
@@ -114,6 +118,18 @@ class RequestRecord(NamedTuple):
             self.queue_age_objective_s,
         )
         return min(objectives) < float("inf")
+
+    @property
+    def overdue(self) -> bool:
+        """Lost already, however it ended: no first token by its deadline, or too long decoding.
+
+        Too long is more than the TPOT objective allows for as many tokens as it may emit.
+        """
+        began, end_s = not math.isnan(self.first_token_s), self.finish_s
+        waited_s = (self.first_token_s if began else end_s) - self.arrival_s
+        decoded_s = end_s - self.first_token_s if began and self.max_tokens > 1 else 0.0
+        allowed_s = self.tpot_objective_s * max(self.max_tokens - 1, 1)
+        return waited_s > self.ttft_objective_s or decoded_s > allowed_s
 
     @property
     def queue_age_s(self) -> float:
@@ -151,3 +167,11 @@ class RequestRecord(NamedTuple):
     def attained(self) -> bool:
         """All objectives met."""
         return self.tpot_met and self.ttft_met and self.completion_met and self.queue_age_met
+
+    @property
+    def good_tokens(self) -> int:
+        """Tokens that count for goodput: all of its own where every objective was met, else none.
+
+        Goodput is their sum over the time; without an objective there is nothing to be good at.
+        """
+        return self.output_tokens if self.has_objective and self.attained else 0

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.drawing import Draw
-from eval.runner import Episode
+from engine.workload import FIRST_HELD_OUT_SEED, episode_generator
+from eval.runner import SeededRequests
 
-HELD_OUT = 1000  # seeds from here on are never trained on
 
-
-def held_out(draw: Draw, count: int, first: int = HELD_OUT) -> list[Episode]:
+def held_out(draw: Draw, count: int, first: int = FIRST_HELD_OUT_SEED) -> list[SeededRequests]:
     """`count` episodes that training cannot have seen, whatever its seed."""
     return [_episode(draw, seed) for seed in range(first, first + count)]
 
 
-def _episode(draw: Draw, seed: int) -> Episode:
-    # Two words of entropy: no generator that was seeded with one number draws the same.
-    return Episode(seed, lambda: draw(np.random.default_rng((seed, HELD_OUT))))
+def _episode(draw: Draw, seed: int) -> SeededRequests:
+    return SeededRequests(seed, lambda: draw(episode_generator(seed)))

@@ -1,7 +1,7 @@
 """What an episode was worth: every metric that the ledger's lines permit, each defined once.
 
 Definitions are those of ALGORITHMS.md §10. All are functions of `RequestRecord`s alone; intervals
-over seeds are `eval.statistics`, what an iteration costs is measured by `eval.runner`.
+over seeds are `eval.statistics`, what an iteration costs is `eval.cost`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class ClassMetrics:
 
     requests: int
     violations: int
+    rejected: int
+    overdue: int
     attainment: float
     tpot_attainment: float
     ttft_attainment: float
@@ -36,8 +38,12 @@ class ClassMetrics:
     tpot_ratio: Percentiles
     """TPOT divided by the request's objective: above 1 is late; nan without an objective."""
     ttft_s: Percentiles
+    itl_s: Percentiles
     completion_s: Percentiles
     verified_nodes: int
+    wasted_nodes: int
+    output_tokens: int
+    valid_tokens: int
     largest_queue_age_s: float
 
 
@@ -48,6 +54,7 @@ class EpisodeMetrics:
     requests: int
     unfinished: int
     output_tokens: int
+    valid_tokens: int
     span_s: float
     attainment: float
     tpot_attainment: float
@@ -63,7 +70,7 @@ def tpot_attainment(records: Iterable[RequestRecord]) -> float:
     """Share of requests with a TPOT objective whose mean TPOT kept to it (AdaServe's share).
 
     An unfinished or rejected request is a miss; a one-token answer counts as met. One that its
-    user cancelled is left out.
+    user cancelled is left out, or a miss if it was overdue by then.
     """
     return _share(
         [r.tpot_met for r in records if r.has_objective and math.isfinite(r.tpot_objective_s)]
@@ -97,8 +104,7 @@ def span_s(records: Iterable[RequestRecord]) -> float:
 
 def goodput_tps(records: Sequence[RequestRecord]) -> float:
     """Tokens of attaining requests per second between first arrival and last finish."""
-    tokens = sum(r.output_tokens for r in records if r.has_objective and r.attained)
-    return _rate(tokens, span_s(records))
+    return _rate(sum(r.good_tokens for r in records), span_s(records))
 
 
 def throughput_tps(records: Sequence[RequestRecord]) -> float:
@@ -131,6 +137,23 @@ def ttft_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
     """Arrival to first token in seconds; inf where none was emitted, none that was withdrawn."""
     rows = [r for r in records if r.status is not Status.CANCELLED]
     return percentiles([math.inf if math.isnan(r.ttft_s) else r.ttft_s for r in rows])
+
+
+def itl_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
+    """Inter-token latency in seconds, over all gaps of all requests."""
+    return percentiles([gap_s for record in records for gap_s in inter_token_gaps_s(record)])
+
+
+def inter_token_gaps_s(record: RequestRecord) -> list[float]:
+    """Gaps between a request's tokens: k tokens of one iteration give k, k - 1 of them zero.
+
+    One cut while it decoded has a gap more where its wait for the next token was its longest. Empty
+    where nobody watched the iterations (`eval.emissions`), since then only their number is known.
+    """
+    if not record.gaps_s:
+        return []
+    together = record.output_tokens - 1 - record.iterations
+    return [*record.gaps_s, *[0.0] * together]
 
 
 def completion_percentiles(records: Iterable[RequestRecord]) -> Percentiles:
@@ -170,6 +193,7 @@ def summarise(records: Sequence[RequestRecord], classes: ClassTable) -> EpisodeM
         requests=len(records),
         unfinished=sum(r.status is Status.UNFINISHED for r in records),
         output_tokens=sum(r.output_tokens for r in records),
+        valid_tokens=sum(r.valid_tokens for r in records),
         span_s=span_s(records),
         attainment=attainment(records),
         tpot_attainment=tpot_attainment(records),
@@ -190,14 +214,20 @@ def summarise_class(records: Sequence[RequestRecord]) -> ClassMetrics:
     return ClassMetrics(
         requests=len(records),
         violations=violations(records),
+        rejected=sum(r.status is Status.REJECTED for r in records),
+        overdue=sum(r.overdue for r in records),
         attainment=attainment(records),
         tpot_attainment=tpot_attainment(records),
         ttft_attainment=ttft_attainment(records),
         tpot_s=tpot_percentiles(records),
         tpot_ratio=tpot_ratio_percentiles(records),
         ttft_s=ttft_percentiles(records),
+        itl_s=itl_percentiles(records),
         completion_s=completion_percentiles(records),
         verified_nodes=sum(r.verified_nodes for r in records),
+        wasted_nodes=sum(r.wasted_nodes for r in records),
+        output_tokens=sum(r.output_tokens for r in records),
+        valid_tokens=sum(r.valid_tokens for r in records),
         largest_queue_age_s=largest_queue_age_s(records),
     )
 

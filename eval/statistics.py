@@ -1,12 +1,13 @@
 """Intervals over paired seeds, and what may be said in words about a difference.
 
 The unit is the seed: each controller served the same arrivals, so differences are taken within a
-seed and resampled over seeds. Nothing here ranks without an interval.
+seed and resampled over seeds, within strata where there are several (workloads, regimes, loads).
+Nothing here ranks without an interval. Tests of significance are `eval.significance`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,11 @@ from scipy import stats
 from engine.protocol import Floats
 
 DRAWS = 2000  # resamples for a report (research/rl_toolkits.md §3.5)
+TRIMMED = 0.25  # of the values, at either end of an interquartile mean
+FEWEST_VIOLATIONS = 30  # in a ratio's denominator (ALGORITHMS.md §10)
+
+Statistic = Callable[[Floats], Floats]
+"""Of samples [..., values] along the last axis."""
 
 
 @dataclass(frozen=True)
@@ -32,32 +38,56 @@ class Interval:
         return self.low > 0 or self.high < 0
 
 
+def mean(samples: Floats) -> Floats:
+    """Plain mean."""
+    return np.asarray(samples.mean(axis=-1))
+
+
+def interquartile_mean(samples: Floats) -> Floats:
+    """Mean of what is left when a quarter of the values is cut at either end (rounded down).
+
+    As robust as a median nearly, and it uses half of the values (Agarwal et al., NeurIPS 2021).
+    """
+    return np.asarray(stats.trim_mean(samples, TRIMMED, axis=-1))
+
+
 def mean_interval(
     values: Sequence[float] | Floats,
     rng: np.random.Generator,
     level: float = 0.95,
     draws: int = DRAWS,
+    strata: Sequence[Hashable] | None = None,
+    statistic: Statistic = mean,
 ) -> Interval:
-    """Mean of `values` [seeds] with its percentile bootstrap interval.
+    """Mean, or another `statistic`, of `values` [seeds] with its percentile bootstrap interval.
 
-    A percentile bootstrap of a few seeds covers too little (where 95 % is claimed, about 80 % at
-    four seeds and 89 % at twelve), so it is widened to hold Student's t interval as well. Entries
-    that are nan had nothing to count: they are left out, and `seeds` says how many remained. One
-    infinite entry makes the mean infinite and the interval unbounded.
+    With `strata` [seeds] every resample draws within each stratum as many as it holds, so that what
+    sets strata apart widens nothing. A percentile bootstrap of a few seeds covers too little (where
+    95 % is claimed, about 80 % at four seeds and 89 % at twelve), so it is widened to hold the
+    interval of Student's t as well: its standard error is the bootstrap's, times √(n / (n - 1)) for
+    n seeds a stratum, its degrees of freedom are the seeds less the strata.
+
+    Entries that are nan had nothing to count: they are left out, and `seeds` says how many
+    remained. One infinite entry makes the mean infinite and the interval unbounded; so does a
+    stratum of one seed, which does not show how far its seeds lie apart.
     """
     sample = np.asarray(values, dtype=np.float64)
-    sample = sample[~np.isnan(sample)]
-    count = len(sample)
+    known = ~np.isnan(sample)
+    groups = _groups(sample[known], None if strata is None else _kept(strata, known))
+    count = int(known.sum())
     if count == 0:
         return Interval(float("nan"), -np.inf, np.inf, 0)
-    mean = float(sample.mean())
-    if count == 1 or not np.isfinite(mean):
-        return Interval(mean, -np.inf, np.inf, count)
+    estimate = float(statistic(np.concatenate(groups)))
+    if min(map(len, groups)) == 1 or not np.isfinite(estimate):
+        return Interval(estimate, -np.inf, np.inf, count)
+    resampled = [g[rng.integers(len(g), size=(draws, len(g)))] for g in groups]
+    estimates = statistic(np.concatenate(resampled, axis=1))
     tail = (1.0 - level) / 2.0
-    means = sample[rng.integers(count, size=(draws, count))].mean(axis=1)
-    low, high = (float(q) for q in np.quantile(means, [tail, 1.0 - tail]))
-    reach = float(stats.t.ppf(1.0 - tail, count - 1) * sample.std(ddof=1) / np.sqrt(count))
-    return Interval(mean, min(low, mean - reach), max(high, mean + reach), count)
+    low, high = (float(q) for q in np.quantile(estimates, [tail, 1.0 - tail]))
+    a_stratum = count / len(groups)
+    error = float(estimates.std()) * np.sqrt(a_stratum / (a_stratum - 1.0))
+    reach = float(stats.t.ppf(1.0 - tail, count - len(groups))) * error
+    return Interval(estimate, min(low, estimate - reach), max(high, estimate + reach), count)
 
 
 def paired_difference(
@@ -66,14 +96,54 @@ def paired_difference(
     rng: np.random.Generator,
     level: float = 0.95,
     draws: int = DRAWS,
+    strata: Sequence[Hashable] | None = None,
+    statistic: Statistic = mean,
 ) -> Interval:
-    """Mean of `ours` - `theirs`, both [seeds] in the same order, with its interval."""
+    """Mean of `ours` - `theirs`, both [seeds] in the same order, with its interval.
+
+    Another `statistic` is that of the differences. Raises ValueError for unequal lengths.
+    """
     if len(ours) != len(theirs):
         raise ValueError(
             f"paired values of {len(ours)} and {len(theirs)} seeds; expected the same seeds in both"
         )
     difference = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
-    return mean_interval(difference, rng, level, draws)
+    return mean_interval(difference, rng, level, draws, strata, statistic)
+
+
+def violation_ratio(
+    theirs: Sequence[float] | Floats,
+    ours: Sequence[float] | Floats,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    draws: int = DRAWS,
+) -> Interval | None:
+    """Violations of a baseline over ours, both [seeds] paired: above 1 we have fewer.
+
+    A ratio of sums, resampled over seeds, and widened as a mean's interval is (the standard error
+    of a ratio by linearisation, Student's t of the seeds less one). None with fewer than 30
+    violations of ours, over which nothing can be said, and with one seed.
+    """
+    above, below = np.asarray(theirs, dtype=np.float64), np.asarray(ours, dtype=np.float64)
+    count, total = len(below), float(below.sum())
+    if count != len(above):
+        raise ValueError(
+            f"paired counts of {len(above)} and {count} seeds; expected the same seeds in both"
+        )
+    if total < FEWEST_VIOLATIONS or count < 2:
+        return None
+    ratio = float(above.sum()) / total
+    seeds = rng.integers(count, size=(draws, count))
+    sums = below[seeds].sum(axis=1)
+    # A resample may hold the seeds without violations only: that ratio has no upper end.
+    ratios = np.divide(above[seeds].sum(axis=1), sums, out=np.full(draws, np.inf), where=sums > 0)
+    tail = (1.0 - level) / 2.0
+    # Whole entries of the sample, since between infinite ones nothing can be interpolated.
+    low = float(np.quantile(ratios, tail, method="lower"))
+    high = float(np.quantile(ratios, 1.0 - tail, method="higher"))
+    error = float((above - ratio * below).std(ddof=1)) * np.sqrt(count) / total
+    reach = float(stats.t.ppf(1.0 - tail, count - 1)) * error
+    return Interval(ratio, max(min(low, ratio - reach), 0.0), max(high, ratio + reach), count)
 
 
 def verdict(a: str, b: str, difference: Interval, metric: str, higher_is_better: bool) -> str:
@@ -91,3 +161,16 @@ def verdict(a: str, b: str, difference: Interval, metric: str, higher_is_better:
 def several(level: float, comparisons: int) -> float:
     """Level of each of several intervals such that all hold together at `level` (Bonferroni)."""
     return 1.0 - (1.0 - level) / max(comparisons, 1)
+
+
+def _groups(sample: Floats, strata: Sequence[Hashable] | None) -> list[Floats]:
+    if strata is None:
+        return [sample]
+    by_stratum: dict[Hashable, list[float]] = {}
+    for stratum, value in zip(strata, sample.tolist(), strict=True):
+        by_stratum.setdefault(stratum, []).append(value)
+    return [np.array(group) for group in by_stratum.values()]
+
+
+def _kept(strata: Sequence[Hashable], known: np.ndarray) -> list[Hashable]:
+    return [stratum for stratum, keep in zip(strata, known.tolist(), strict=True) if keep]

@@ -24,6 +24,8 @@ PACKAGES = (
     "tokenizers",
     "safetensors",
     "tensorboard",
+    "flashinfer-python",
+    "nvidia-ml-py",
 )
 ROOT = Path(__file__).resolve().parents[1]
 

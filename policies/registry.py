@@ -1,5 +1,6 @@
 """From what a person types to a controller: a name, a call, `module:Class` or an exported folder.
 
+A wrapper stands before the controller that it wraps, with a colon: `tiered:eagle3(6, 8, 32)`.
 Nothing is imported before it is asked for, so that listing the names costs nothing.
 """
 
@@ -30,6 +31,26 @@ ENTRIES: dict[str, Entry] = {
     "eagle3": Entry(
         "policies.fixed", "Eagle3", "beam tree: eagle3(depth=6, width=8, nodes=32), EAGLE-3's way"
     ),
+    "sglang-ema": Entry(
+        "policies.sglang_ema",
+        "SglangEma",
+        "chain that follows accepted drafts: sglang-ema(steps=3)",
+    ),
+    # Systems: a controller with frozen scheduler settings.
+    "sarathi": Entry(
+        "policies.systems", "Sarathi", "system: prompts in chunks: sarathi(chunk_tokens=64)"
+    ),
+    "vllm": Entry("policies.systems", "Vllm", "system: prompts in full first, no drafts, fcfs"),
+    "vllm-priority": Entry(
+        "policies.systems", "VllmPriority", "system: strict class first: vllm-priority(batch=4)"
+    ),
+    "vllm-spec": Entry("policies.systems", "VllmSpec", "system: vllm with chains: vllm-spec(k=4)"),
+}
+
+WRAPPERS: dict[str, Entry] = {
+    "tiered": Entry(
+        "policies.tiered", "tiered", "rounds trees to what the device has CUDA graphs for"
+    ),
 }
 
 
@@ -43,8 +64,17 @@ def make(spec: str, **params: Any) -> Controller:
 
     `spec` is a registry name (`chain`), a call (`chain(4)`, `eagle3(depth=5, width=4, nodes=8)`),
     `module:Class` (also as a call), the folder of an exported controller, or a run folder with
-    one in `controller/`. `params` are further keyword arguments. Raises UserError.
+    one in `controller/`; before any of these may stand wrappers (`tiered:chain(4)`). `params` are
+    further keyword arguments. Raises UserError.
     """
+    wrapper, _, inner = spec.strip().partition(":")
+    if wrapper in WRAPPERS:
+        if not inner:
+            raise UserError(f"{spec}: wraps another controller; expected as in {wrapper}:eagle3")
+        entry = WRAPPERS[wrapper]
+        wrap = getattr(importlib.import_module(entry.module), entry.attribute)
+        wrapped: Controller = wrap(make(inner, **params))
+        return wrapped
     folder = exported_folder(spec)
     if folder is not None:
         if params:
@@ -59,7 +89,13 @@ def make(spec: str, **params: Any) -> Controller:
 
 
 def exported_folder(spec: str) -> Path | None:
-    """The exported controller's folder that `spec` points to, None when it points to none."""
+    """The exported controller's folder that `spec` points to, None when it points to none.
+
+    Wrappers before it are passed over.
+    """
+    wrapper, _, inner = spec.strip().partition(":")
+    if wrapper in WRAPPERS:
+        return exported_folder(inner) if inner else None
     for folder in (Path(spec), Path(spec) / "controller"):
         if (folder / "manifest.json").is_file():
             return folder

@@ -1,8 +1,10 @@
 """The paired runner on a tiny live engine, and what the table says about its result."""
 
+import dataclasses
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from engine.protocol import Controller, Outcome, View
 from engine.request import Request
 from engine.tiny import tiny_server
 from eval import metrics, runner, table
-from eval.runner import Comparison, Episode, Run
+from eval.results import write_results
+from eval.runner import Comparison, Run, SeededRequests
 from policies.registry import make
 
 MakeEngine = Callable[[list[Request]], Engine]
@@ -25,8 +28,8 @@ def requests(seed: int) -> list[Request]:
     return [Request(i, i % 3, rng.integers(0, 64, 6).tolist(), 8, 0.001 * i) for i in range(4)]
 
 
-def episode(seed: int) -> Episode:
-    return Episode(seed, lambda: requests(seed))
+def episode(seed: int) -> SeededRequests:
+    return SeededRequests(seed, lambda: requests(seed))
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +178,64 @@ def test_one_seed_shows_no_interval_and_no_difference() -> None:
     )
     assert report.cells[0][0] == "90"
     assert report.verdict == "a against b on attainment and goodput: no difference shown."
+
+
+def test_cost_and_classes_stand_below_the_table(make_engine: MakeEngine) -> None:
+    names = ("autoregressive", "eagle3(3,4,8)")
+    found = runner.run({n: make(n) for n in names}, [episode(1), episode(2)], make_engine)
+    rng = np.random.default_rng(0)
+    written = table.build(found, DEFAULT_CLASSES, "steady", names[0], rng)
+    main, cost, by_class = table.as_markdown(written).split("\n\n**")
+    assert "served with order fcfs, prompts in chunks of 64, up to 16 running: aut" in main
+    assert cost.startswith("What it cost**")
+    lines = [line for line in cost.splitlines() if line.startswith("| eagle3")]
+    assert len(lines) == 1 and lines[0].count("|") == len(written.cost[0]) + 2
+    rows = [line for line in by_class.splitlines() if line.startswith(("| auto", "| eagle"))]
+    assert [row.split(" | ")[:2] for row in rows] == [
+        [f"| {name}", slo_class] for name in names for slo_class in DEFAULT_CLASSES.names
+    ]
+    values = json.loads(json.dumps(table.as_json(written), allow_nan=False))
+    run = values["controllers"][names[1]]["runs"][0]
+    assert run["settings"]["order"] == "fcfs"
+    assert run["metrics"]["by_class"]["coding"]["itl_s"]["p50"] >= 0.0
+    assert run["wasted_nodes"] > 0
+    assert values["controllers"][names[1]]["cost"]["valid tok/device-s"]["mean"] > 0
+
+
+def test_signed_ranks_stand_beside_the_intervals(report: table.Report) -> None:
+    p_values = {(d.other, d.metric): d.wilcoxon_p for d in report.differences}
+    # All five seeds on one side: 2/32, times the four comparisons of Holm's first step.
+    assert p_values["worse", "attainment"] == p_values["worse", "goodput"] == 4 * 2 / 32
+    assert p_values["like", "attainment"] == 1.0
+
+
+def with_violations(run: Run, violations: int) -> Run:
+    metrics_now = dataclasses.replace(run.metrics, violations=violations)
+    return dataclasses.replace(run, metrics=metrics_now)
+
+
+@pytest.mark.parametrize(("ours", "told"), [(10, "2.00"), (5, None)])
+def test_violations_are_set_against_the_best_other(
+    report: table.Report, ours: int, told: str | None
+) -> None:
+    counts = {"ours": ours, "worse": 40, "like": 20}
+    runs = {
+        name: tuple(with_violations(run, counts[name]) for run in rows)
+        for name, rows in report.comparison.runs.items()
+    }
+    comparison = Comparison(report.comparison.seeds, runs)
+    rng = np.random.default_rng(0)
+    found = table.build(comparison, DEFAULT_CLASSES, "steady", "ours", rng).violations
+    assert found is not None and found.other == "like"
+    if told is None:  # 25 violations are too few to divide by
+        assert found.ratio is None
+    else:
+        assert found.ratio is not None and f"{found.ratio.mean:.2f}" == told
+
+
+def test_files_are_written_with_versions(report: table.Report, tmp_path: Path) -> None:
+    write_results(report, tmp_path / "out")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["results.json", "results.md"]
+    values = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert values["versions"]["hardware"]["cores"] >= 1
+    assert values["verdict"] == report.verdict

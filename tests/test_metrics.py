@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.classes import ClassTable, SLOClass
 from engine.request import RequestRecord, Status
@@ -155,3 +157,90 @@ def test_summary_of_no_requests_has_no_rates() -> None:
     summary = metrics.summarise([], CLASSES)
     assert summary.goodput_tps == summary.span_s == 0.0
     assert math.isnan(summary.attainment)
+
+
+# -- inter-token latency ---------------------------------------------------------------------------
+
+# Ten tokens: the first, then three iterations that emitted 4, 1 and 4 of them, 0.4, 0.1 and 0.5 s
+# after the emission before. Nine gaps: 0.4, 0.1, 0.5 and six zeros (three of the first four tokens,
+# three of the last four).
+IN_BURSTS = record(iterations=3, gaps_s=(0.4, 0.1, 0.5))
+
+
+def test_an_iteration_of_k_tokens_has_k_gaps_of_which_k_minus_1_are_zero() -> None:
+    assert sorted(metrics.inter_token_gaps_s(IN_BURSTS)) == [0.0] * 6 + [0.1, 0.4, 0.5]
+    # Ranks of nine: 50 % is the 5th (0), 95 and 99 % the 9th.
+    assert metrics.itl_percentiles([IN_BURSTS]) == metrics.Percentiles(0.0, 0.5, 0.5)
+
+
+def test_gaps_add_up_to_the_decode_time_however_tokens_came() -> None:
+    slow = record(iterations=9, gaps_s=(1.0,) * 9)
+    assert sum(metrics.inter_token_gaps_s(slow)) == pytest.approx(9 * slow.tpot_s)
+    assert len(metrics.inter_token_gaps_s(slow)) == slow.output_tokens - 1
+    assert metrics.itl_percentiles([slow]).p50 == 1.0  # the same mean as in bursts may have none
+
+
+def test_the_wait_of_a_cut_request_is_a_gap() -> None:
+    # Three tokens in two iterations, then 7 s of nothing until the cut.
+    cut = record(status=Status.UNFINISHED, output_tokens=3, iterations=2, gaps_s=(1.0, 1.0, 7.0))
+    assert metrics.itl_percentiles([cut]).p99 == 7.0
+
+
+def test_without_anybody_who_watched_there_are_no_gaps() -> None:
+    assert metrics.inter_token_gaps_s(record(iterations=3)) == []
+    assert math.isnan(metrics.itl_percentiles([record(), ONE_TOKEN, CUT]).p50)
+
+
+@settings(max_examples=200)
+@given(values=st.lists(st.floats(0, 100), min_size=1, max_size=300))
+def test_percentiles_by_brute_force(values: list[float]) -> None:
+    """The smallest value of which enough of the sample is at or below it."""
+    found = metrics.percentiles(values)
+    for percent, value in ((50, found.p50), (95, found.p95), (99, found.p99)):
+        enough = [v for v in values if 100 * sum(w <= v for w in values) >= percent * len(values)]
+        assert value == min(enough)
+
+
+# -- overdue, and what its user withdrew -----------------------------------------------------------
+
+
+def test_overdue_in_the_queue() -> None:
+    waiting = CUT._replace(ttft_objective_s=5.0)  # waited 20 s
+    assert waiting.overdue
+    assert not waiting._replace(ttft_objective_s=20.0).overdue
+    assert record(ttft_objective_s=0.9).overdue  # its first token came at 1 s
+    assert not record(ttft_objective_s=1.0).overdue
+
+
+def test_overdue_while_decoding() -> None:
+    # 9 s of decoding at 1.2 s a token: within what 9 tokens after the first are allowed, 10.8 s,
+    # and beyond what 7 are, 8.4 s.
+    assert not record(max_tokens=10).overdue
+    assert record(max_tokens=8).overdue
+    assert not record(max_tokens=8, tpot_objective_s=INF).overdue
+    assert not record().overdue  # how many tokens it might emit is not known
+    assert not record(output_tokens=1, finish_s=1.0, max_tokens=1).overdue
+
+
+def test_who_left_is_left_out_unless_it_was_overdue_by_then() -> None:
+    left = record(status=Status.CANCELLED, output_tokens=3, max_tokens=10)
+    assert math.isnan(metrics.attainment([left]))
+    too_late = left._replace(max_tokens=4)  # 9 s, and at most 3 x 1.2 s were promised
+    assert metrics.attainment([left, too_late]) == 0.0
+    assert metrics.violations([left, too_late]) == 1
+    in_queue = CUT._replace(status=Status.CANCELLED, ttft_objective_s=5.0)
+    assert metrics.attainment([in_queue]) == metrics.ttft_attainment([in_queue]) == 0.0
+    assert metrics.summarise([left, too_late], CLASSES).by_class["coding"].overdue == 1
+
+
+def test_a_rejected_request_is_a_miss_and_counted() -> None:
+    rejected = CUT._replace(status=Status.REJECTED)
+    found = metrics.summarise_class([rejected, record()])
+    assert (found.rejected, found.violations, found.attainment) == (1, 1, 0.5)
+
+
+def test_good_tokens_are_all_of_an_attaining_request_and_none_of_another() -> None:
+    assert record().good_tokens == 10
+    assert record(tpot_s=1.3, valid_tokens=9).good_tokens == 0
+    assert record(tpot_objective_s=INF).good_tokens == 0
+    assert record(status=Status.CANCELLED, max_tokens=10).good_tokens == 0

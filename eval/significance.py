@@ -1,0 +1,40 @@
+"""Wilcoxon's signed-rank test over paired seeds, held together over comparisons by Holm's rule.
+
+A second opinion beside the intervals of `eval.statistics`: it asks only which side a difference
+falls on and in what order of size, so that one wild seed moves it little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from engine.protocol import Floats
+
+
+def wilcoxon(differences: Sequence[float] | Floats) -> float:
+    """Two-sided p-value of paired differences [seeds]; 1 when nothing differs, nan of no seeds.
+
+    Zeros and what is not finite are left out. Exact for few seeds without ties.
+    """
+    sample = np.asarray(differences, dtype=np.float64)
+    if not len(sample):
+        return float("nan")
+    sample = sample[np.isfinite(sample) & (sample != 0)]
+    return float(stats.wilcoxon(sample).pvalue) if len(sample) else 1.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted for their number (Holm 1979), in the order given; nan stays nan.
+
+    The smallest times m, the next times m - 1 and so on, none below the one before it, at most 1.
+    """
+    known = [i for i, p in enumerate(p_values) if not np.isnan(p)]
+    adjusted = [float("nan")] * len(p_values)
+    reached = 0.0
+    for passed, index in enumerate(sorted(known, key=lambda i: p_values[i])):
+        reached = max(reached, min((len(known) - passed) * p_values[index], 1.0))
+        adjusted[index] = reached
+    return adjusted

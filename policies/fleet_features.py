@@ -1,0 +1,211 @@
+"""What a learned controller sees of every replica of a fleet, in one call.
+
+The numbers of `policies.features.observe`, which an exported controller calls, in its order of
+operations; a test holds the two together. Numba, so no exported controller imports this.
+"""
+
+from __future__ import annotations
+
+from math import log1p
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from engine.protocol import Floats, Ints
+from engine.replay.fleet.fleet import Fleet
+from engine.replay.fleet.state import FleetPlan, FleetState, Record
+from policies.features import (
+    _LINEAR,
+    _LOG_TOPS,
+    EVIDENCE_HALF,
+    POSITIONS,
+    SINCE_ITERATIONS,
+    SLACK_TOKENS,
+    feature_table,
+)
+
+LINEAR = len(_LINEAR)
+BY_CLASS = LINEAR + len(_LOG_TOPS)
+LOG_QUEUED, LOG_WATTS, LOG_STEPS = log1p(255), log1p(16383), log1p(63)
+
+
+class Scales(NamedTuple):
+    """What features are shares of."""
+
+    max_depth: int
+    max_width: int
+    max_nodes: int
+    kv_tokens: int
+    unloaded_tpot_s: float
+    memory: float  # the feature itself: a replica's memory never changes
+
+
+class FleetObserver:
+    """Observations of all replicas of one fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.features = feature_table(fleet.classes.names)
+        limits = fleet.limits
+        self._scales = Scales(
+            limits.max_depth,
+            limits.max_width,
+            limits.max_nodes,
+            fleet.kv_tokens,
+            fleet.unloaded_tpot_s,
+            log1p(fleet.memory_bytes / 2**30) / log1p(1023),
+        )
+
+    def observe(self, fleet: Fleet, previous: FleetPlan) -> NDArray[np.float32]:
+        """[R, F], fresh; `previous` is the plan by class now in force, without margins."""
+        out = np.empty((fleet.replicas, len(self.features)), np.float32)
+        observe_all(fleet.state, previous, self._scales, _LOG_TOPS, out)
+        return out
+
+
+@njit(cache=True)
+def observe_all(
+    fleet: FleetState,
+    previous: FleetPlan,
+    scales: Scales,
+    log_tops: Floats,
+    out: NDArray[np.float32],
+) -> None:
+    """Fill out [R, F]."""
+    n_classes = len(fleet.classes)
+    exact = np.empty(out.shape[1])  # rounded at the end, once
+    block = exact[: n_classes * BY_CLASS].reshape(n_classes, BY_CLASS)
+    rest = exact[n_classes * BY_CLASS :]
+    count = np.empty(n_classes, np.int64)
+    oldest_s = np.empty(n_classes)
+    for r in range(len(fleet.replicas)):
+        running, prefilling, held = _sum_slots(r, fleet, block, count)
+        _age_queue(r, fleet, oldest_s)
+        for c in range(n_classes):
+            _scale_class(block[c], count[c], fleet.slots.shape[1])
+            block[c, 5] = previous.depth[r, c] / scales.max_depth
+            block[c, 6] = previous.width[r, c] / scales.max_width
+            block[c, 7] = previous.nodes[r, c] / scales.max_nodes
+            block[c, 8] = 1.0
+            # A class without an objective has its queue measured in unloaded token times.
+            objective_s = fleet.classes[c].tpot_s
+            token_s = objective_s if np.isfinite(objective_s) else scales.unloaded_tpot_s
+            tails = block[c, LINEAR:]
+            tails[2], tails[3] = fleet.queued[r, c], oldest_s[c] / token_s
+            for i in range(len(tails)):
+                tails[i] = log1p(max(tails[i], 0.0)) / log_tops[i]
+            for i in range(BY_CLASS):
+                low = -1.0 if i == 1 or i == 2 else 0.0
+                block[c, i] = _inside(block[c, i], low)
+        _fill_engine(
+            fleet.replicas[r], running, prefilling, held, scales, fleet.slots.shape[1], rest
+        )
+        rest[2] = log1p(fleet.queued[r].sum()) / LOG_QUEUED
+        for i in range(len(rest)):
+            rest[i] = _inside(rest[i], 0.0)
+        for i in range(len(exact)):
+            out[r, i] = exact[i]
+
+
+@njit(cache=True)
+def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[int, int, int]:
+    """Sums by class [C, BY_CLASS] over those that decode, where the features will stand.
+
+    Returns how many decode, how many read their prompts, and the tokens that both hold.
+    """
+    history, clock_s = fleet.history, fleet.replicas[r].clock_s
+    positions = min(POSITIONS, history.proposed.shape[2])
+    block[:] = 0.0
+    count[:] = 0
+    block[:, 2] = SLACK_TOKENS
+    block[:, BY_CLASS - POSITIONS :] = SINCE_ITERATIONS
+    running = prefilling = held = 0
+    for s in range(fleet.slots.shape[1]):
+        slot = fleet.slots[r, s]
+        if slot.active:
+            held += slot.context
+            prefilling += int(not slot.decoding)
+        if not slot.decoding:
+            continue
+        running += 1
+        slack = slot.emitted - 1.0
+        if np.isfinite(slot.tpot_s):
+            slack -= (clock_s - slot.first_token_s) / slot.tpot_s
+        slack = min(max(slack, -float(SLACK_TOKENS)), float(SLACK_TOKENS))
+        of = block[slot.slo_class]
+        count[slot.slo_class] += 1
+        of[1] += slack
+        of[2] = min(of[2], slack)
+        of[3] += slack < 0
+        of[4] += slot.draft_confidence
+        of[LINEAR] += slot.max_tokens - slot.emitted
+        of[LINEAR + 1] += slot.context
+        for d in range(positions):
+            of[9 + d] += history.accepted[r, s, d]
+            of[9 + POSITIONS + d] += history.proposed[r, s, d]
+            at = BY_CLASS - POSITIONS + d
+            of[at] = min(of[at], history.since_proposed[r, s, d])
+    return running, prefilling, held
+
+
+@njit(cache=True)
+def _age_queue(r: int, fleet: FleetState, oldest_s: Floats) -> None:
+    """Fill in how long the first of every class [C] has waited; 0 where none waits."""
+    replica = fleet.replicas[r]
+    oldest_s[:] = -1.0
+    unseen = (fleet.queued[r] > 0).sum()
+    for i in range(replica.waiting):
+        if unseen == 0:
+            break
+        request = fleet.requests[r, fleet.queue[r, i]]
+        if oldest_s[request.slo_class] < 0:
+            oldest_s[request.slo_class] = max(replica.clock_s - request.arrival_s, 0.0)
+            unseen -= 1
+    for c in range(len(oldest_s)):
+        oldest_s[c] = max(oldest_s[c], 0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def _scale_class(of: Floats, count: int, slots: int) -> None:
+    """From a class's sums to its features, the previous plan and the logarithms left out."""
+    most = max(count, 1)
+    of[0] = count / slots
+    of[1] = of[1] / most / SLACK_TOKENS
+    of[2] = of[2] / SLACK_TOKENS if count > 0 else 0.0
+    of[3] /= most
+    of[4] /= most
+    of[LINEAR] /= most
+    of[LINEAR + 1] /= most
+    for d in range(POSITIONS):
+        accepted, proposed = of[9 + d], of[9 + POSITIONS + d]
+        of[9 + d] = (accepted + 0.5) / (proposed + 1.0)
+        of[9 + POSITIONS + d] = proposed / (proposed + EVIDENCE_HALF)
+
+
+@njit(cache=True, error_model="numpy")
+def _fill_engine(
+    replica: Record,
+    running: int,
+    prefilling: int,
+    held: int,
+    scales: Scales,
+    slots: int,
+    out: Floats,
+) -> None:
+    """The features of the engine as a whole but for its queue; power is modelled, without a cap."""
+    out[0] = running / slots
+    out[1] = prefilling / slots
+    out[3] = (scales.kv_tokens - held) / max(scales.kv_tokens, 1)
+    out[4] = scales.memory
+    out[5] = log1p(replica.watts) / LOG_WATTS
+    out[6] = out[7] = 0.0
+    out[8] = log1p(replica.iteration_s / scales.unloaded_tpot_s) / LOG_STEPS
+
+
+@njit(cache=True)
+def _inside(value: float, low: float) -> float:
+    """Clipped to [low, 1]; what is not a number stays none."""
+    if value < low:
+        return low
+    return 1.0 if value > 1.0 else value
