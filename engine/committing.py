@@ -51,7 +51,7 @@ def commit(engine: Engine, decoding: Bools, slo_class: Ints, stopped: Bools) -> 
     commit_tokens(decoding, np.array([engine.clock_s]), slots, trees, valid, done)
     done[0] |= stopped
     verified = (trees.kept[0].sum(1) + 1) * decoding[0]
-    drafted = trees.size[0] * decoding[0]
+    drafted = trees.scored[0] * decoding[0]
     for slot in np.flatnonzero(done[0]).tolist():
         engine.end(slot, Status.FINISHED)
     return Outcome(

@@ -52,7 +52,7 @@ def chooses(controller: Controller) -> bool:
 
 def draft(engine: Engine, view: View, plan: Plan, controller: Controller, decoding: Bools) -> float:
     """Grow candidate trees step by step; returns the time spent in `controller.extend`."""
-    engine.trees.size[:] = 0
+    engine.trees.size[:] = engine.trees.scored[:] = 0
     drafting = decoding & (plan.depth[None] >= 1)
     if not drafting.any():
         return 0.0
@@ -70,7 +70,7 @@ def draft(engine: Engine, view: View, plan: Plan, controller: Controller, decodi
             controller_s += engine.read() - begun
             if answer is not None:
                 drafting &= mask_of("extend", answer, plan.depth.shape)[None]
-        beam.size[~drafting] = 0
+        beam.size[~drafting] = beam.width[~drafting] = 0
         if not drafting.any():
             break
         backend.draft_next(step - 1, slots, trees, beam, engine.children)

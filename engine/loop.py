@@ -8,8 +8,9 @@ jumps over idle time; whatever the caller does between the two calls is never ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,6 +38,9 @@ from engine.state import new_slots, new_trees
 from engine.stopping import Detokenize, StopStrings
 from engine.telemetry import Energy, Meter, PowerMeter
 from engine.viewing import build_view
+
+if TYPE_CHECKING:
+    from engine.workload.disturbances import Disturbances
 
 __all__ = ["DEFAULT_LIMITS", "Engine", "EngineSettings"]
 
@@ -71,17 +75,24 @@ class Engine:
         profile: HardwareProfile | None = None,
         fallback: Fallback | None = None,
         power: Meter | None = None,
+        stopwatch: Callable[[], float] | None = None,
+        decision_s: float = 0.0,
+        disturbances: Disturbances | None = None,
     ) -> None:
         """`detokenize` makes text of output tokens; needed where a request has stop strings.
 
         With a `profile` every step is predicted and plans can be priced; without one, `fallback`
         stands in for controllers that need it. `power` is a graphics card's meter, else it is the
-        processor's.
+        processor's. Work is timed by `stopwatch`, the process's own clock or a modelled one, which
+        stands still while a controller thinks: then `decision_s` is charged for each of its plans.
+        Of `disturbances` the loop acts on memory: pages are withdrawn; the view shows a power cap.
         """
         self.backend, self.classes, self.settings = backend, classes, settings
         self.limits, self.unloaded_tpot_s = settings.limits, unloaded_tpot_s
         self.stops = StopStrings(detokenize)
         self.profile, self.fallback = profile, fallback or Fallback()
+        self.stopwatch, self.decision_s = stopwatch, decision_s
+        self.disturbances = disturbances
         check_backend(backend, settings)
         check_requests(
             requests, classes, settings.context_tokens, backend.vocab_size, detokenize is not None
@@ -125,6 +136,7 @@ class Engine:
         self._failures_before = draft_failures(backend)
         for slot in range(self.limits.slots):
             backend.release(slot)
+        backend.pool.withdraw(0.0)  # the pool may be the one of the episode before
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -143,6 +155,8 @@ class Engine:
         while self.clock_s < self.settings.horizon_s:
             begun = self.read()
             self.overload.update(self.clock_s)
+            if self.disturbances is not None and self.disturbances.has("memory"):
+                self.backend.pool.withdraw(self.disturbances.value("memory", self.clock_s))
             take_arrivals(self)
             admit_waiting(self)
             active, decoding = self.slots.active[0], self.slots.decoding[0]
@@ -173,7 +187,7 @@ class Engine:
 
     def read(self) -> float:
         """The stopwatch by which work is measured; what it counts from means nothing."""
-        return perf_counter()
+        return perf_counter() if self.stopwatch is None else self.stopwatch()
 
     def spend(self, begun: float) -> float:
         """Advance the clock by the work done since the reading `begun`; returns its length."""
@@ -200,8 +214,9 @@ class Engine:
             controller.plan(view), self.limits, decoding[0], view.remaining_tokens
         )
         # What the controller thought after the last iteration belongs to this decision.
-        controller_s = self._observe_s + self.spend(begun) + controller.decision_s
-        self.clock_s += controller.decision_s
+        decision_s = controller.decision_s + self.decision_s
+        controller_s = self._observe_s + self.spend(begun) + decision_s
+        self.clock_s += decision_s
 
         begun = self.read()
         plan = self.overload.spare(plan, decoding[0], self.clock_s)

@@ -51,6 +51,7 @@ class TreeState(NamedTuple):
     """Scratch of one iteration [R, S, …]: candidates, what is kept, what is accepted."""
 
     size: Ints  # [R, S] candidates
+    scored: Ints  # [R, S] nodes that the drafter scored: the candidates, on replay more than those
     parent: Ints  # [R, S, N]
     depth: Ints  # [R, S, N]
     token: Ints  # [R, S, N]
@@ -95,6 +96,7 @@ def new_trees(replicas: int, limits: Limits) -> TreeState:
     path = (*slots, limits.max_depth)
     return TreeState(
         size=np.zeros(slots, np.int64),
+        scored=np.zeros(slots, np.int64),
         parent=np.full(nodes, -1, np.int64),
         depth=np.zeros(nodes, np.int64),
         token=np.zeros(nodes, np.int64),

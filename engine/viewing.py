@@ -11,6 +11,7 @@ from engine.profile.pricing import pricing_of
 from engine.protocol import View
 
 if TYPE_CHECKING:
+    from engine.backends.protocol import Backend
     from engine.loop import Engine
 
 
@@ -50,11 +51,27 @@ def build_view(engine: Engine) -> View:
         kv_total_pages=engine.backend.pool.pages,
         memory_bytes=engine.backend.memory_bytes(),
         power_watts=engine.energy.watts,
-        power_cap_watts=float("inf"),
+        power_cap_watts=_cap_watts(engine),
         power_is_measured=engine.energy.is_measured,
         clock_s=engine.clock_s,
         iteration_s=engine.iteration_s,
         unloaded_tpot_s=engine.unloaded_tpot_s,
         limits=limits,
         pricing=pricing_of(engine, decoding),
+        tiers=_tiers(engine.backend),
     )
+
+
+def _cap_watts(engine: Engine) -> float:
+    """The cap, a share of the power model's peak, or inf; it is shown and not enforced."""
+    disturbances = engine.disturbances
+    if disturbances is None or not disturbances.has("power_cap"):
+        return float("inf")
+    share = disturbances.value("power_cap", engine.clock_s)
+    return share * engine.power.model.peak_watts if share < 1.0 else float("inf")
+
+
+def _tiers(backend: Backend) -> tuple[int, ...] | None:
+    """Tokens that the target has CUDA graphs for (`models.graphed`), None where it has none."""
+    tiers: tuple[int, ...] | None = getattr(getattr(backend, "decoder", None), "token_tiers", None)
+    return tiers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
-from engine.drawing import Draw, drawing
+from engine.drawing import Draw, Drawing
 from engine.errors import UserError
 from engine.workload import PromptSet, WorkloadConfig, workload
 from envs.reward import GoodputReward
@@ -35,6 +35,8 @@ def make_live(
     draft_head: str | Path | None = None,
     drafter: str = "eagle3",
     draft_model: str | None = None,
+    device: str = "auto",
+    attention: str = "auto",
     dtype: str = "auto",
     slots: int = 16,
     threads: int = 0,
@@ -54,21 +56,14 @@ def make_live(
 
     `server` (or a function that returns one, which Gymnasium never copies) is used as it is;
     otherwise `model`, `draft_head` (None: the model's own), `drafter` (eagle3, model or
-    prompt-lookup), `draft_model`, `dtype`, `slots` and `threads` say what to load, at the first
-    reset.
+    prompt-lookup), `draft_model`, `dtype`, `slots` and `threads` say what to load, and `device`
+    (auto, cpu or cuda) and `attention` where and how it computes, at the first reset.
     `workload` is a preset, a TOML file or a config, `load` replaces its load (refused where regimes
     or shifts set it); `requests` draws a trace from a generator in their place. Without `actions`
     the default table is taken, with lossless margins unless `lossless` is False: the reward knows
     no quality of text, so a margin is never for the taking by default. Raises UserError.
     """
-    if actions is None:
-        margins = (1.0,) if lossless else LOSSY_MARGINS
-        actions = ActionTable(classes.names, margins=margins)
-    elif lossless and not actions.lossless:
-        raise UserError(
-            f"the action table has the margins {actions.margins}, which change the text; "
-            "pass lossless=False to allow it"
-        )
+    table = chosen_actions(classes, actions, lossless)
 
     @cache
     def served() -> LiveServer:
@@ -80,26 +75,40 @@ def make_live(
                 LiveConfig(
                     model, head, dtype, slots,
                     threads=threads, drafter=drafter, draft_model=draft_model,
+                    device=device, attention=attention,
                 )
             )  # fmt: skip
         return server() if callable(server) else server
 
     if requests is None:
-        config, texts = _config(workload, load), PromptSet.load(prompts)
+        config, texts = chosen_workload(workload, load), PromptSet.load(prompts)
 
     @cache
     def draw() -> Draw:
         if requests is not None:
             return requests
-        return drawing(served(), config, texts, classes)
+        return Drawing(served(), config, texts, classes)
 
     def make_engine(generator: np.random.Generator) -> Engine:
         return served().engine(draw()(generator), classes)
 
-    return ServeEnv(make_engine, actions, reward, decide_every, max_decisions, seed)
+    return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed)
 
 
-def _config(chosen: str | WorkloadConfig, load: float | None) -> WorkloadConfig:
+def chosen_actions(classes: ClassTable, actions: ActionTable | None, lossless: bool) -> ActionTable:
+    """The given action table or the default one; raises UserError for margins not asked for."""
+    if actions is None:
+        return ActionTable(classes.names, margins=(1.0,) if lossless else LOSSY_MARGINS)
+    if lossless and not actions.lossless:
+        raise UserError(
+            f"the action table has the margins {actions.margins}, which change the text; "
+            "pass lossless=False to allow it"
+        )
+    return actions
+
+
+def chosen_workload(chosen: str | WorkloadConfig, load: float | None) -> WorkloadConfig:
+    """A preset, a TOML file or a config, with another load where one is given; UserError."""
     if isinstance(chosen, str):
         return workload(chosen, load=load)
     if load is not None:

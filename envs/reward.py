@@ -111,7 +111,7 @@ def serving_summary(
         "requests": float(len(records)),
         "unfinished": float(sum(r.status == "unfinished" for r in records)),
         "attainment": _share([r.attained for r in counted]),
-        "goodput_tps": per_second(sum(r.output_tokens for r in counted if r.attained)),
+        "goodput_tps": per_second(sum(r.good_tokens for r in counted)),
         "valid_tps": per_second(sum(r.valid_tokens for r in records)),
         "throughput_tps": per_second(sum(r.output_tokens for r in records)),
         "span_s": float(span_s),

@@ -18,6 +18,7 @@ class BeamState(NamedTuple):
     """The nodes that the drafter expands next [R, S, W], W the widest beam."""
 
     size: Ints  # [R, S] nodes in the beam
+    width: Ints  # [R, S] nodes that it may have, 0 where the slot drafts no further
     candidate: Ints  # [R, S, W] their candidate index
     parent_row: Ints  # [R, S, W] place of the parent in the previous beam
     ancestors: Bools  # [R, S, W, D · W] draft rows that a node sees: (step - 1) · W + place
@@ -28,6 +29,7 @@ def new_beam(replicas: int, limits: Limits) -> BeamState:
     shape = (replicas, limits.slots, limits.max_width)
     return BeamState(
         size=np.zeros(shape[:2], np.int64),
+        width=np.zeros(shape[:2], np.int64),
         candidate=np.zeros(shape, np.int64),
         parent_row=np.zeros(shape, np.int64),
         ancestors=np.zeros((*shape, limits.max_depth * limits.max_width), np.bool_),
@@ -56,6 +58,7 @@ def grow(
     place_of_parent = np.empty(widest * widest, np.int64)
     for r in range(replicas):
         for s in range(slots):
+            beam.width[r, s] = width[r, s] if alive[r, s] else 0
             if not alive[r, s]:
                 beam.size[r, s] = 0
                 continue
@@ -78,7 +81,7 @@ def grow(
                     trees.probability[r, s, n] = above * child_probability[r, s, p, c]
                     place_of_parent[n - first] = p
                     n += 1
-            trees.size[r, s] = n
+            trees.size[r, s] = trees.scored[r, s] = n
             size = min(width[r, s], n - first)
             for place in range(size):
                 best = -1

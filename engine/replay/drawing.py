@@ -1,0 +1,214 @@
+"""Requests for a replay server from a workload: when they come is drawn as on live, what they ask
+is recorded.
+
+Arrivals are `engine.workload`'s own, so a seed brings the same ones here and there, as far as both
+servers have the same capacity or the workload states its rate. A request takes a recorded text of
+its class: one for training, or one that no training draws. It says what the target said, and ends
+where the target ended, at the length that the workload asks for, or at the recording's end. A trace
+says how long its answers were, so its requests take texts that are recorded so far and go on behind
+the target's own end. Prompts are as long as they were recorded. The drift of acceptance and of
+draft time, and disturbances of memory, power and prompt length, are drawn and not applied.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.classes import DEFAULT_CLASSES, ClassTable
+from engine.errors import UserError
+from engine.protocol import Floats
+from engine.replay.recorded_request import RecordedRequest
+from engine.replay.recording import Recording
+from engine.replay.server import ReplayServer
+from engine.request import Request
+from engine.workload import Episode, WorkloadConfig
+from engine.workload.capacity_mix import class_shares
+from engine.workload.episode import draw_arrivals
+from engine.workload.text_draws import mean_output_tokens, next_text, output_tokens
+from engine.workload.traces import ArrivalSource
+
+LENGTHS_S = 3600.0
+"""So long a sample tells how long a generated trace's answers are."""
+
+
+class Text(NamedTuple):
+    """A recorded text as a request asks for it."""
+
+    number: int
+    """Its index in the recording."""
+    prompt: list[int]
+    tokens: int
+    """Output tokens that are recorded."""
+    stop_ids: frozenset[int]
+    """The token by which the target ended, where it did."""
+    ended: int
+    """Output tokens up to that one, NEVER where the target did not end."""
+
+
+class RecordedDrawing:
+    """Episodes of one workload on one recording; called with a generator it gives the requests.
+
+    The replay of `engine.drawing.Drawing`. `capacity_rps` is what the workload's loads are
+    multiples of.
+    """
+
+    def __init__(
+        self,
+        server: ReplayServer,
+        config: WorkloadConfig,
+        classes: ClassTable = DEFAULT_CLASSES,
+        held_out: bool = False,
+    ) -> None:
+        """`held_out` draws the texts that are kept for evaluation in place of those for training.
+
+        Raises UserError where the recording has no text for a class of the workload.
+        """
+        self.server, self.config, self.classes, self.held_out = server, config, classes, held_out
+        self._source: ArrivalSource | None = None if config.trace is None else config.trace.load()
+        self._texts = [self._of_class(name) for name in classes.names]
+        shares = class_shares(config, classes, self._source)
+        if config.trace is None:
+            for c in np.flatnonzero(shares).tolist():
+                self._need_texts(c)
+        self.capacity_rps = server.capacity_rps(*self._mean_lengths(shares))
+
+    def __call__(self, generator: np.random.Generator) -> list[Request]:
+        """One episode's requests; the same seed gives the same list bit for bit."""
+        return self.episode(generator).requests
+
+    def episode(self, generator: np.random.Generator) -> Episode:
+        """Requests, true change points, disturbances, and how many requests were clipped."""
+        config = self.config
+        arrivals = draw_arrivals(config, self.classes, self.capacity_rps, generator, self._source)
+        disturbances = arrivals.disturbances
+        last = [-1] * len(self._texts)
+        requests: list[Request] = []
+        clipped = 0
+        traced = arrivals.output_tokens
+        columns = zip(arrivals.arrival_s.tolist(), arrivals.slo_class.tolist(), strict=True)
+        for i, (time_s, c) in enumerate(columns):
+            self._need_texts(c)
+            texts, factor = self._texts[c], disturbances.value("output_length", time_s)
+            if traced is None:
+                at = next_text(last[c], len(texts), generator)
+                drawn = output_tokens(config.max_tokens, generator)
+                # Only a disturbance can ask for more than max_tokens, and it is meant to.
+                wanted = length = max(1, round(drawn * factor))
+            else:
+                wanted = max(1, round(int(traced[i]) * factor))
+                length = min(wanted, config.max_tokens)
+                count = _long_enough(texts, length)
+                # Whose text was last may be too short now: then there is nobody to leave out.
+                at = next_text(last[c] if last[c] < count else -1, count, generator)
+            last[c], text = at, texts[at]
+            tokens = min(length, text.tokens)
+            clipped += tokens != wanted
+            request = RecordedRequest(
+                i, c, list(text.prompt), tokens, time_s, text.stop_ids, text=text.number
+            )
+            if traced is not None:
+                request.stop_ids = frozenset()
+                request.past_end = 0 < text.ended < tokens
+            requests.append(request)
+        return Episode(requests, arrivals, clipped)
+
+    def _mean_lengths(self, shares: Floats) -> tuple[float, float]:
+        """Mean prompt and output tokens of what will be asked for, disturbances left out.
+
+        `shares` [C] are those of the classes; a class without a text does not count.
+        """
+        has_texts = np.array([bool(texts) for texts in self._texts])
+        weights = np.where(has_texts, shares, 0.0)
+        if weights.sum() == 0:
+            return 0.0, float(mean_output_tokens(self.config.max_tokens))
+        lengths = np.array([self._class_lengths(texts) for texts in self._texts])
+        prompt, output = np.average(lengths, axis=0, weights=weights).tolist()
+        traced = self._traced_output()
+        return prompt, output if traced is None else traced
+
+    def _class_lengths(self, texts: list[Text]) -> tuple[float, float]:
+        """Mean prompt and drawn output tokens of a class's requests; zeros where it has no text."""
+        if not texts:
+            return 0.0, 0.0
+        most = self.config.max_tokens
+        drawn = np.arange(math.ceil(most / 2), most + 1)
+        outputs = [np.minimum(drawn, text.tokens).mean() for text in texts]
+        return float(np.mean([len(text.prompt) for text in texts])), float(np.mean(outputs))
+
+    def _traced_output(self) -> float | None:
+        """Mean output tokens of the trace's window as they are served, None where it tells none."""
+        source = self._source
+        if source is None:
+            return None
+        stretches = source.stretches
+        plain = replace(
+            self.config,
+            load=None,
+            rate_rps=None if stretches else 1.0,
+            duration_s=math.inf if stretches else LENGTHS_S,
+            disturbances=(),
+            drawn_disturbances=(),
+        )
+        seen = draw_arrivals(plain, self.classes, 1.0, np.random.default_rng(0), source)
+        if seen.output_tokens is None or len(seen.output_tokens) == 0:
+            return None
+        longest = np.array([texts[0].tokens if texts else 2**62 for texts in self._texts])
+        served = np.minimum(seen.output_tokens, self.config.max_tokens)
+        return float(np.minimum(served, longest[seen.slo_class]).mean())
+
+    def _of_class(self, name: str) -> list[Text]:
+        """The class's texts with prompts that the workload and the server allow, longest first."""
+        config, context = self.config, self.server.settings.context_tokens
+        texts = [_text(self.server.recording, i) for i in self._indices(name)]
+        fitting = [
+            text._replace(tokens=min(text.tokens, context - len(text.prompt)))
+            for text in texts
+            if len(text.prompt) <= config.prompt_tokens
+            and len(text.prompt) + min(config.max_tokens, text.tokens) <= context
+        ]
+        return sorted(fitting, key=lambda text: -text.tokens)
+
+    def _indices(self, name: str) -> list[int]:
+        recording, names = self.server.recording, self.server.manifest.classes
+        if name not in names:
+            return []
+        of_class = recording.text_class == names.index(name)
+        return np.flatnonzero(of_class & (recording.held_out == self.held_out)).tolist()
+
+    def _need_texts(self, c: int) -> None:
+        """Raise UserError where the class with index c has no text to draw."""
+        if self._texts[c]:
+            return
+        config, name = self.config, self.classes.names[c]
+        kind = "held-out" if self.held_out else "training"
+        if count := len(self._indices(name)):
+            raise UserError(
+                f"workload {config.name!r}: none of the {count} recorded {kind} texts of the class "
+                f"{name!r} has a prompt of at most {config.prompt_tokens} tokens that fits, with "
+                f"max_tokens of {config.max_tokens}, in the context of "
+                f"{self.server.settings.context_tokens}; raise prompt_tokens or lower max_tokens"
+            )
+        raise UserError(
+            f"workload {config.name!r}: the recording holds no {kind} text of the class {name!r} "
+            f"(its classes: {', '.join(self.server.manifest.classes)}); mix without it, or record "
+            "some with `python record.py`"
+        )
+
+
+def _long_enough(texts: list[Text], tokens: int) -> int:
+    """How many of `texts`, longest first, are recorded so far; else how many are the longest."""
+    least = min(tokens, texts[0].tokens)
+    return sum(text.tokens >= least for text in texts)
+
+
+def _text(recording: Recording, index: int) -> Text:
+    start, end = recording.first_token[index : index + 2].tolist()
+    first_output = start + int(recording.prompt_tokens[index])
+    ended = int(recording.ended[index])
+    stop_ids = frozenset({int(recording.tokens[first_output + ended - 1])} if ended > 0 else ())
+    prompt = recording.tokens[start:first_output].tolist()
+    return Text(index, prompt, end - first_output, stop_ids, ended)

@@ -1,0 +1,191 @@
+"""The state of R replicas: arrays of records, one record for each thing that has a life.
+
+Kernels are handed a record or the whole state, and NumPy sees each field as an array of its own
+(`slots["context"]` is [R, S]). Records, since Numba takes minutes to compile functions that hand on
+a hundred arrays, and two dozen of records are compiled in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.classes import ClassTable
+from engine.orders import LIFT_AT
+from engine.protocol import Floats, Ints, Limits
+from engine.replay.fleet.costs import Costs
+from engine.replay.recording import Recording
+from engine.state import MAX_STOPS
+
+Record = Any
+"""One entry of an array of records, by reference."""
+
+
+def _record(**kinds: str) -> np.dtype:
+    """A record whose fields have these kinds; a kind may stand for several fields."""
+    fields = [(name, kind) for kind, names in kinds.items() for name in names.split()]
+    return np.dtype(fields, align=True)
+
+
+CLASS = _record(f8="tpot_s ttft_s completion_s queue_age_s lift_s")
+"""What a class was promised, inf where nothing was; a wait of `lift_s` lifts over the order."""
+
+TEXT = _record(i8="first_output first_place")
+"""Where a recorded text's output tokens and places begin."""
+
+NODE = _record(f4="probability", i4="token", u1="parent depth widths")
+"""A recorded node (`engine.replay.recording`)."""
+
+REQUEST = np.dtype(
+    [
+        *((name, "f8") for name in ("arrival_s", "order_key")),
+        *((name, "i8") for name in ("slo_class", "prompt_tokens", "max_tokens", "text")),
+        ("stop", "i8", (MAX_STOPS,)),  # -1 for none
+        ("ended", "i8"),  # 1 for the first of the replica's that has ended, 0 before its end
+        # Its line in the ledger once it has.
+        *((name, "f8") for name in ("admitted_s", "first_token_s", "finish_s")),
+        *((name, "i8") for name in ("emitted", "valid_tokens", "iterations", "verified_nodes")),
+    ],
+    align=True,
+)
+"""What is asked of a replica, and what became of it. Under the engine's order the smaller
+`order_key` goes first, then who came first."""
+
+SLOT = np.dtype(
+    [
+        *((name, "?") for name in ("active", "decoding")),
+        *(
+            (name, "i8")
+            for name in (
+                "request",  # index among the replica's
+                "slo_class",
+                "text",
+                "prefilled",  # prompt tokens processed
+                "context",  # tokens whose keys and values are committed
+                "drafted_to",  # context that the drafter has run
+                "emitted",  # tokens emitted, the first included
+                "max_tokens",
+                "valid_tokens",
+                "iterations",
+                "verified_nodes",
+                # Of the iteration under way.
+                "place",  # where it stands in the recording
+                "following",  # index of the text's next token
+                "depth",
+                "width",
+                "nodes",
+                "path",  # accepted drafts
+            )
+        ),
+        *((name, "f8") for name in ("arrival_s", "admitted_s", "first_token_s")),
+        *((name, "f8") for name in ("tpot_s", "draft_confidence")),
+    ],
+    align=True,
+)
+"""A slot, as `engine.state.SlotState` has it; one that is not active holds stale values."""
+
+REPLICA = _record(
+    f8="work_s clock_s start_s iteration_s watts prefill_s joules work_before_s joules_before",
+    i8="requests arrived waiting ended prefilled chunks",
+    b1="ready",
+)
+"""`work_s` and `joules` are those of `engine.replay.clock`; `work_before_s`, `joules_before` what
+they were when the engine last went on to a decision. `clock_s` is the engine's, which also jumps
+over idle time. `iteration_s` and `watts` are of the latest iteration; `start_s`, `prefill_s`, the
+tokens `prefilled` and `chunks` of the one under way. `arrived` of the `requests` have come,
+`waiting` wait, `ended` have ended. `ready`: somebody decodes, so a plan is due."""
+
+STAGES = ("prefill", "draft", "select", "verify", "controller", "other")
+TALLY = _record(
+    f8="busy_s energy_joules prefill_s draft_s select_s verify_s controller_s other_s",
+    i8="iterations emitted valid verified finished attained missed",
+)
+"""What the iterations since the last look brought (`envs.reward.Tally`)."""
+
+ENDED = _record(i8="counted attained good_tokens")
+"""Of a class, requests with an objective that ended since the last look, those of them that met
+all, and the tokens of these."""
+
+
+class Rules(NamedTuple):
+    """What is the same for all replicas and never changes."""
+
+    prefill_tokens: int
+    horizon_s: float
+    decision_s: float
+    max_depth: int
+    max_width: int
+    max_nodes: int
+
+
+class History(NamedTuple):
+    """By tree position [R, S, D], decayed counts and age (`engine.state.SlotState`)."""
+
+    proposed: Floats
+    accepted: Floats
+    since_proposed: Ints
+
+
+class Book(NamedTuple):
+    """A recording: N texts, P places, M nodes."""
+
+    texts: Any  # [N] TEXT
+    tokens: NDArray[np.int32]
+    first_node: Ints  # [P + 1]
+    nodes: Any  # [M] NODE
+
+
+class FleetPlan(NamedTuple):
+    """How to speculate until the next decision, by class."""
+
+    depth: Ints  # [R, C]
+    width: Ints  # [R, C]
+    nodes: Ints  # [R, C]
+    node_budget: Ints  # [R] kept nodes over the whole batch
+
+
+class FleetState(NamedTuple):
+    """Everything. Requests stand in order of arrival, in rows as long as the longest need."""
+
+    rules: Rules
+    classes: Any  # [C] CLASS
+    costs: Costs
+    book: Book
+    requests: Any  # [R, Q] REQUEST
+    queue: Ints  # [R, Q] who waits, in order of arrival
+    queued: Ints  # [R, C] how many of them are of each class
+    slots: Any  # [R, S] SLOT
+    history: History
+    replicas: Any  # [R] REPLICA
+    tally: Any  # [R] TALLY
+    ended: Any  # [R, C] ENDED
+
+
+def class_records(table: ClassTable, unloaded_tpot_s: float) -> np.ndarray:
+    """The promises of a class table, [C] CLASS."""
+    records = np.zeros(len(table.classes), CLASS)
+    records["tpot_s"] = table.tpot_objectives_s(unloaded_tpot_s)
+    records["ttft_s"] = table.ttft_objectives_s(unloaded_tpot_s)
+    records["completion_s"] = table.completion_objectives_s(unloaded_tpot_s)
+    records["queue_age_s"] = table.queue_age_objectives_s(unloaded_tpot_s)
+    records["lift_s"] = LIFT_AT * records["queue_age_s"]
+    return records
+
+
+def open_fleet_book(recording: Recording) -> Book:
+    """The recording as records, so that a scan of a place reads one stretch of memory."""
+    texts = np.zeros(recording.texts, TEXT)
+    texts["first_output"] = recording.first_token[:-1] + recording.prompt_tokens
+    texts["first_place"] = recording.first_place[:-1]
+    nodes = np.zeros(len(recording.parent), NODE)
+    for name in NODE.names or ():
+        nodes[name] = getattr(recording, name)
+    return Book(texts, recording.tokens, recording.first_node, nodes)
+
+
+def new_history(replicas: int, limits: Limits) -> History:
+    """Nothing was ever proposed."""
+    shape = (replicas, limits.slots, limits.max_depth)
+    return History(np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64))

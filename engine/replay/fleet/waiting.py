@@ -1,0 +1,88 @@
+"""Before a decision: who has come, and who of those that wait gets a free slot.
+
+The fleet's `engine.scheduler`. Who waits stands in order of arrival, so of equals the first is
+meant; under every order a look at all of them finds who is next.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from engine.replay.fleet.state import FleetState, Record
+
+
+@njit(cache=True)
+def take_arrivals(r: int, fleet: FleetState) -> None:
+    """Queue who has come by now."""
+    replica, requests = fleet.replicas[r], fleet.requests[r]
+    while replica.arrived < replica.requests:
+        if requests[replica.arrived].arrival_s > replica.clock_s:
+            return
+        fleet.queue[r, replica.waiting] = replica.arrived
+        fleet.queued[r, requests[replica.arrived].slo_class] += 1
+        replica.waiting += 1
+        replica.arrived += 1
+
+
+@njit(cache=True)
+def fill_slots(r: int, fleet: FleetState) -> None:
+    """Give every free slot, the lowest first, to whoever is next."""
+    replica, queue = fleet.replicas[r], fleet.queue[r]
+    for s in range(fleet.slots.shape[1]):
+        if replica.waiting == 0:
+            return
+        if fleet.slots[r, s].active:
+            continue
+        place = _foremost(r, fleet)
+        q = queue[place]
+        for i in range(place, replica.waiting - 1):
+            queue[i] = queue[i + 1]
+        replica.waiting -= 1
+        fleet.queued[r, fleet.requests[r, q].slo_class] -= 1
+        _admit(r, s, q, fleet)
+
+
+@njit(cache=True)
+def _foremost(r: int, fleet: FleetState) -> int:
+    """Place in the queue of who is next; somebody must wait."""
+    replica, queue, requests = fleet.replicas[r], fleet.queue[r], fleet.requests[r]
+    best = 0
+    for i in range(1, replica.waiting):
+        if goes_before(queue[i], queue[best], replica.clock_s, requests, fleet.classes):
+            best = i
+    return best
+
+
+@njit(cache=True)
+def goes_before(a: int, b: int, clock_s: float, requests: Record, classes: Record) -> bool:
+    """Whether request a goes before request b: `engine.orders.place`, where nobody is displaced.
+
+    `requests` [Q] are one replica's.
+    """
+    first, second = requests[a], requests[b]
+    lift_a, lift_b = classes[first.slo_class].lift_s, classes[second.slo_class].lift_s
+    lifted_a = clock_s - first.arrival_s >= lift_a
+    lifted_b = clock_s - second.arrival_s >= lift_b
+    if lifted_a != lifted_b:
+        return lifted_a
+    key_a = first.arrival_s + lift_a if lifted_a else first.order_key
+    key_b = second.arrival_s + lift_b if lifted_b else second.order_key
+    return key_a < key_b or (key_a == key_b and a < b)
+
+
+@njit(cache=True)
+def _admit(r: int, s: int, q: int, fleet: FleetState) -> None:
+    """The slot is the request's; what the last one has left there is wiped out."""
+    slot, request, history = fleet.slots[r, s], fleet.requests[r, q], fleet.history
+    slot.active, slot.decoding = True, False
+    slot.request, slot.slo_class, slot.text = q, request.slo_class, request.text
+    slot.max_tokens, slot.arrival_s = request.max_tokens, request.arrival_s
+    slot.tpot_s = fleet.classes[request.slo_class].tpot_s
+    slot.admitted_s, slot.first_token_s = fleet.replicas[r].clock_s, np.nan
+    slot.prefilled = slot.context = slot.drafted_to = slot.emitted = 0
+    slot.valid_tokens = slot.iterations = slot.verified_nodes = 0
+    slot.draft_confidence = 0.0
+    for d in range(history.proposed.shape[2]):
+        history.proposed[r, s, d] = history.accepted[r, s, d] = 0.0
+        history.since_proposed[r, s, d] = 0

@@ -1,0 +1,179 @@
+"""Many serving environments on one fleet of replicas: what both vector faces have in common.
+
+Each environment is `envs.serve.ServeEnv` on replay, number for number; here all of them are stepped
+in one call. When an environment is reset, and in which form infos are handed out, is for the faces
+to say: `envs.vector` (Gymnasium) and `train.sb3_vec_env` (Stable-Baselines3).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import seeding
+from numpy.typing import NDArray
+
+from engine.errors import UserError
+from engine.protocol import Bools, Floats, Ints
+from engine.replay.fleet.fleet import Fleet
+from engine.replay.fleet.state import STAGES
+from envs.episodes import ReplayEpisodes
+from envs.fleet_kernels import Pay, Tiers, reward_parts, take_actions
+from envs.reward import GoodputReward, serving_summary
+from policies.actions import ActionTable
+from policies.features import Observation, bounds, require_finite
+from policies.fleet_features import FleetObserver
+
+PARTS = ("reward/valid", "reward/violations", "reward/time")
+
+
+class Step(NamedTuple):
+    """What a step brought the environments that acted; the others' entries are 0."""
+
+    reward: Floats  # [R]
+    truncated: Bools  # [R]
+    info: dict[str, NDArray[Any]]  # [R] each
+    ended: NDArray[Any]  # [R, C] of `engine.replay.fleet.state.ENDED`
+
+
+class ServeFleet:
+    """R environments; a step of one is `decide_every` iterations under its action."""
+
+    def __init__(
+        self,
+        episodes: ReplayEpisodes,
+        replicas: int,
+        actions: ActionTable,
+        reward: GoodputReward | None = None,
+        decide_every: int = 1,
+        max_decisions: int | None = None,
+    ) -> None:
+        """Loads what episodes need. Raises UserError, also for margins, which no fleet serves."""
+        for name, value in (("decide_every", decide_every), ("max_decisions", max_decisions)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise UserError(f"{name} is {value!r}; expected a whole number of at least 1")
+        if not actions.lossless:
+            raise UserError(
+                f"the action table has the margins {actions.margins}, and a fleet of replicas "
+                "serves without a margin; take the default table, or single environments "
+                "(`gymnasium.make`)"
+            )
+        if actions.class_names != episodes.classes.names:
+            raise UserError(
+                f"the engine serves the classes {', '.join(episodes.classes.names)}, the action "
+                f"table is for {', '.join(actions.class_names)}; use one class table for both"
+            )
+        self.episodes, self.actions, self.reward = episodes, actions, reward or GoodputReward()
+        self.decide_every, self.max_decisions = decide_every, max_decisions
+        self.fleet = Fleet(episodes.server, replicas, episodes.classes)
+        self.replicas = replicas
+        self._observer = FleetObserver(self.fleet)
+        self.features = self._observer.features
+        low, high = bounds(self.features)
+        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+        self.action_space = spaces.MultiDiscrete(actions.nvec)
+        self._tiers = Tiers(*(np.array(t) for t in (actions.depths, actions.widths, actions.nodes)))
+        self.plan = self.fleet.plan(0, 1, 1)
+        """By class, in force now; a reset switches speculation off until the first decision."""
+        earns = self.reward
+        self._pay = Pay(
+            earns.form == "rate",
+            float(earns.violation_tokens),
+            float(earns.price),
+            self.fleet.unloaded_tpot_s,
+            self.fleet.limits.slots,
+        )
+        self._generators: list[np.random.Generator | None] = [None] * replicas
+        self._decisions = np.zeros(replicas, np.int64)
+        self.live = np.zeros(replicas, np.bool_)
+        """[R] which environments are within an episode."""
+
+    def reset(self, replica: int, seed: int | None = None) -> None:
+        """Begin the environment's next episode; without a seed its generator goes on."""
+        generator = self._generators[replica]
+        if seed is not None or generator is None:
+            generator, _ = seeding.np_random(seed)
+            self._generators[replica] = generator
+        self.fleet.begin(replica, self.episodes.draw(generator))
+        off = self.actions.off()
+        for part, value in zip(self.plan[:3], off[:3], strict=True):
+            part[replica] = value
+        self._decisions[replica] = 0
+        self.live[replica] = True
+
+    def observe(self) -> Observation:
+        """[R, F], a fresh array. Raises UserError for what is not a number."""
+        observation = self._observer.observe(self.fleet, self.plan)
+        if not np.isfinite(observation).all():
+            for row in observation:
+                require_finite(row, self.features)
+        return observation
+
+    def step(self, actions: Ints, acting: Bools | None = None) -> Step:
+        """Serve the environments that act [R], None for all, under actions [R, C · 4]."""
+        chosen = np.ones(self.replicas, np.bool_) if acting is None else acting
+        if (chosen > self.live).any():
+            raise UserError("step() was called outside an episode; call reset() first")
+        self._take_plan(actions, chosen)
+        began_s = self.clock_s
+        tally, ended = self.fleet.serve(self.plan, self.decide_every, chosen)
+        self._decisions += chosen
+        truncated = chosen > self.fleet.ready
+        if self.max_decisions is not None:
+            truncated |= chosen & (self._decisions == self.max_decisions)
+        self.live &= ~truncated
+        parts, reward = np.empty((3, self.replicas)), np.empty(self.replicas)
+        reward_parts(tally, self._pay, parts, reward)
+        if not np.isfinite(reward).all():
+            raise UserError(
+                f"a reward is {reward[~np.isfinite(reward)][0]}; expected a finite number, so an "
+                "engine's clock or token counts are wrong"
+            )
+        info = self._info(tally, self.clock_s - began_s)
+        info |= zip(PARTS, parts, strict=True)
+        return Step(reward, truncated, info, ended)
+
+    def serving(self, replica: int) -> dict[str, float]:
+        """The figures of an episode that is over."""
+        drained = not self.fleet.ready[replica]
+        return serving_summary(self.fleet.records(replica), self.actions.class_names, drained)
+
+    def nothing(self) -> dict[str, NDArray[Any]]:
+        """The info of environments that were just reset."""
+        return self._info(np.zeros_like(self.fleet.state.tally), np.zeros(self.replicas))
+
+    @property
+    def clock_s(self) -> Floats:
+        """[R] engine clocks, a fresh array."""
+        return np.array(self.fleet.state.replicas["clock_s"])
+
+    def _take_plan(self, actions: Ints, acting: Bools) -> None:
+        """Let the actions of those that act hold from now on. Raises UserError."""
+        given = np.asarray(actions)
+        shape = (self.replicas, len(self.actions.nvec))
+        if given.shape != shape or not np.issubdtype(given.dtype, np.integer):
+            raise UserError(
+                f"actions of shape {given.shape} and type {given.dtype}; expected whole numbers "
+                f"of shape {shape}, a row for each environment"
+            )
+        whole = np.ascontiguousarray(given, np.int64)  # of one type: kernels compile for each
+        outside = take_actions(whole, acting, self._tiers, self.plan)
+        if outside >= 0:
+            self.actions.decode(given[outside])  # raises and says what is wrong
+
+    def _info(self, tally: NDArray[Any], elapsed_s: Floats) -> dict[str, NDArray[Any]]:
+        return {
+            "elapsed_s": elapsed_s,
+            "busy_s": tally["busy_s"],
+            "clock_s": self.clock_s,
+            "iterations": tally["iterations"],
+            "emitted_tokens": tally["emitted"],
+            "valid_tokens": tally["valid"],
+            "finished": tally["finished"],
+            "attained": tally["attained"],
+            "missed": tally["missed"],
+            "cost": tally["missed"].astype(float),
+            "energy_joules": tally["energy_joules"],
+            **{f"time/{stage}": tally[f"{stage}_s"] for stage in STAGES},
+        }
