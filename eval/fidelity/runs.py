@@ -1,0 +1,102 @@
+"""The same requests on both backends: live with its text forced to the recording, and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from engine.observability.observing import serve_observed
+from engine.protocol import Controller, Outcome, View
+from engine.request import RequestRecord
+from eval.fidelity.figures import Line, Measured, compared, measured
+
+if TYPE_CHECKING:
+    from engine.loop import Engine
+    from engine.replay.recording import Recording
+    from engine.replay.server import ReplayServer
+    from engine.request import Request
+    from engine.serving import LiveServer
+
+MakeRequests = Callable[[], "list[Request]"]
+
+
+class Case(NamedTuple):
+    """What is served: requests, the same at every call, and whether all of them come at once."""
+
+    name: str
+    requests: MakeRequests
+    is_drain: bool
+
+
+class Sums:
+    """An observer that adds up what the figures need."""
+
+    def __init__(self, depth: int) -> None:
+        self.busy_s = 0.0
+        self.proposed, self.accepted = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+
+    def on_iteration(self, engine: Engine, view: View, outcome: Outcome) -> None:
+        """Add an iteration."""
+        self.busy_s += outcome.iteration_s
+        self.proposed += outcome.proposed.sum(0)
+        self.accepted += outcome.accepted.sum(0)
+
+    def on_record(self, record: RequestRecord) -> None:
+        """The records are summed up at the end."""
+
+    def close(self) -> None:
+        """Nothing is written."""
+
+
+def served(engine: Engine, controller: Controller) -> Measured:
+    """Drain the engine."""
+    sums = Sums(engine.limits.max_depth)
+    records = serve_observed(engine, controller, [sums])
+    return measured(records, sums.busy_s, sums.proposed, sums.accepted)
+
+
+def fidelity(
+    live: LiveServer,
+    replay: ReplayServer,
+    controller: Controller,
+    case: Case,
+    live_runs: int = 2,
+) -> list[Line]:
+    """Serve a case `live_runs` times live and once on replay, and compare."""
+    with forced(live, replay) as give:
+        runs = []
+        for _ in range(live_runs):
+            requests = case.requests()
+            give(requests)
+            runs.append(served(live.engine(requests), controller))
+    return compared(runs, served(replay.engine(case.requests()), controller), case.is_drain)
+
+
+@contextmanager
+def forced(live: LiveServer, replay: ReplayServer) -> Iterator[Callable[[list[Request]], None]]:
+    """Within, the live server says what was recorded of the requests that it was last given."""
+    from engine.backends.forced import Forced
+    from engine.known_texts import KnownTexts
+    from engine.replay.recorded_request import RecordedRequest
+
+    backend, recording = live.backend, replay.recording
+    wrapper = Forced(backend)
+
+    def give(requests: list[Request]) -> None:
+        recorded = [r for r in requests if isinstance(r, RecordedRequest)]
+        wrapper.texts = KnownTexts.of(recorded, [answer(recording, r.text) for r in recorded])
+
+    try:
+        live.backend = wrapper  # type: ignore[assignment]  # all that an episode asks of it
+        yield give
+    finally:
+        live.backend = backend
+
+
+def answer(recording: Recording, text: int) -> list[int]:
+    """The output tokens of a recorded text."""
+    start, end = recording.first_token[text : text + 2].tolist()
+    return recording.tokens[start + int(recording.prompt_tokens[text]) : end].tolist()
