@@ -63,8 +63,8 @@ def test_a_profile_comes_back_whole(profile: HardwareProfile, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 1}, "version 1, expected 2"),
-        ({"version": None}, "version None, expected 2"),
+        ({"version": 1}, "version 1, expected 4"),
+        ({"version": None}, "version None, expected 4"),
         ({"format": "x"}, "is not a hardware profile"),
         ({"measured_at": 3}, "profile.measured_at is 3, expected str"),
         ({"most_tokens": True}, "profile.most_tokens is True"),

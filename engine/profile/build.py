@@ -37,11 +37,12 @@ def build_profile(
     timed: Timed,
     memory: MemoryUse,
     generator: np.random.Generator,
+    power: PowerUse | None = None,
 ) -> HardwareProfile:
     """Fit on three quarters of the points and report the error on the rest.
 
     The fit that is checked is the one that is stored: nothing is fitted again with what was held
-    out. `generator` draws what that is.
+    out. `generator` draws what that is. `power` is the card's; None: what the steps' meter said.
     """
     steps, chunks = step_points(timed.steps), chunk_points(timed.chunks)
     steps_out, chunks_out = held_out_steps(steps, generator), held_out_chunks(chunks, generator)
@@ -74,7 +75,7 @@ def build_profile(
         most_tokens=int(steps.feature("tokens").max()),
         context_tokens=float(np.median(steps.feature("kv_tokens") / steps.feature("requests"))),
         fits=reports,
-        power=_power(timed.steps),
+        power=power or _power(timed.steps),
         memory=memory,
     )
 

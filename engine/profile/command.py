@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from engine.errors import UserError
@@ -22,9 +22,15 @@ SEED = 0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, fit, store, tell; exit code 0, 2 with one sentence on stderr, 130 on Ctrl-C."""
+    """Measure, fit, store, tell, or only tell of published profiles.
+
+    Exit code 0, 2 with one sentence on stderr, 130 on Ctrl-C.
+    """
     options = parser().parse_args(argv)
     try:
+        if options.list or options.show is not None:
+            tell_published(options.show)
+            return 0
         profile = measure_machine(options)
         places = [profile.save()]
         if options.out is not None:
@@ -54,10 +60,26 @@ def parser() -> argparse.ArgumentParser:
     add("--draft-model", metavar="NAME", help="for --drafter model: registry name, folder or id")
     add("--dtype", default="auto", help="auto, float32, bfloat16 or float64 (%(default)s)")
     add("--threads", type=int, default=0, help="cores for the networks, 0: all (%(default)s)")
+    add("--device", default="auto", help="auto, cpu or cuda (%(default)s)")
+    add("--attention", default="auto", help="auto, plain, flashinfer, interpreter (%(default)s)")
+    add("--no-graphs", action="store_true", help="without CUDA graphs, where a card has them")
+    add("--page-size", type=int, metavar="TOKENS", help="of a KV page; see docs/engine.md")
     add("--slots", type=int, default=16, help="largest batch to measure (%(default)s)")
     add("--out", type=Path, metavar="FILE", help="write the profile here too")
     add("--quick", action="store_true", help="fewer points, under a minute")
+    add("--list", action="store_true", help="list the published profiles of other machines")
+    add("--show", metavar="NAME", help="tell all of a published profile, or of one in a file")
     return made
+
+
+def tell_published(name: str | None) -> None:
+    """The published profile of that name in full, or a list of all; raises UserError for none."""
+    from engine.profile.published import command as published
+
+    if name is None:
+        published.list_all()
+    else:
+        published.show(name)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,11 +109,15 @@ def measure_machine(options: argparse.Namespace) -> HardwareProfile:
             threads=options.threads,
             drafter=options.drafter,
             draft_model=options.draft_model,
+            device=options.device,
+            attention=options.attention,
+            page_size=options.page_size,
+            graphs=not options.no_graphs,
         )
         server = LiveServer.load(config)
         update(1.0)
     rounds, budget_s = (QUICK_ROUNDS, QUICK_BUDGET_S) if options.quick else (ROUNDS, BUDGET_S)
-    with progress_bar("Measuring") as update:
+    with closing(server), progress_bar("Measuring") as update:
         return profile_server(server, options.quick, rounds, budget_s, SEED, update)
 
 
@@ -120,7 +146,11 @@ def show(profile: HardwareProfile, places: Sequence[Path]) -> None:
     print_line = console.print
     of = profile.identity
     print_line(f"machine     {of.machine}")
-    print_line(f"model       {of.model} ({of.dtype}, {of.threads} threads)")
+    computing = f"{of.threads} threads" if of.device == "cpu" else of.device
+    pages = "one page a request" if of.page_size is None else f"pages of {of.page_size} tokens"
+    print_line(
+        f"model       {of.model} ({of.dtype}, {computing}, attention {of.attention}, {pages})"
+    )
     print_line(f"drafter     {of.drafter}, network {of.network}")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("pass", "form", "points", "held out", "error", "p95", "noise", "p95"):

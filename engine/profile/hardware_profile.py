@@ -7,7 +7,7 @@ times are seconds. NumPy only; measuring and fitting are elsewhere in this packa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,22 @@ from engine.profile import store
 from engine.profile.cost_model import PassCost
 from engine.profile.identity import Identity
 from engine.protocol import Floats, Ints
+
+KV_MEMORY_SHARE = 0.9  # of a card's memory that serving engines fill by default
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a part of a profile comes from."""
+
+    kind: str
+    """measured (on the set-up itself), published (by others) or modelled (by a stated rule)."""
+    source: str
+    """Who measured what and under which licence, or the rule."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("measured", "published", "modelled"):
+            raise ValueError(f"origin {self.kind!r}, expected measured, published or modelled")
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,12 @@ class PowerUse:
     watts: tuple[float, ...]
     is_measured: bool
     """False: the machine offers no counter, `engine.telemetry.PowerModel` was asked."""
+    stages: dict[str, float] = field(default_factory=dict)
+    """Watts of "draft" and "prefill", each run by itself; {} where no card was metered."""
+    idle_watts: float = 0.0
+    """With nothing to do; 0: unknown."""
+    limit_watts: float = 0.0
+    """The most that the device allows itself; 0: unknown."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +75,9 @@ class MemoryUse:
     """Read by a one-token pass of the target."""
     kv_bytes_per_token: int
     resident_bytes: int
-    """Of the process, with the networks and all caches."""
+    """Of the process, with the networks and all caches; of a published profile, all weights."""
+    device_bytes: int = 0
+    """Of all cards together; 0: not known, or not a card."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +101,8 @@ class HardwareProfile:
     fits: dict[str, FitReport]
     power: PowerUse
     memory: MemoryUse
+    origins: dict[str, Origin] = field(default_factory=dict)
+    """Of verify, draft, prefill, host, power and memory; a part without an entry was measured."""
 
     @classmethod
     def load(cls, path: Path, here: Identity | None = None) -> HardwareProfile:
@@ -97,6 +123,34 @@ class HardwareProfile:
         path = store.profile_path(self.identity) if path is None else path
         store.write(path, self)
         return path
+
+    def origin(self, part: str) -> Origin:
+        """Where a part comes from: verify, draft, prefill, host, power or memory."""
+        if part in self.origins:
+            return self.origins[part]
+        if part == "power" and not self.power.is_measured:
+            return Origin("modelled", "no counter can be read here (engine.telemetry.PowerModel)")
+        return Origin("measured", f"python -m engine.profile, {self.measured_at}")
+
+    def kv_pool_tokens(self, share: float = KV_MEMORY_SHARE) -> int:
+        """Tokens whose keys and values fit: (device memory · share - weights) / bytes a token.
+
+        Raises UserError where the device's memory is not known, or the weights alone fill it.
+        """
+        memory = self.memory
+        if memory.device_bytes == 0:
+            raise UserError(
+                f"the hardware profile of {self.identity.machine.processor} does not say how much "
+                "memory the device has; give the KV pool in tokens"
+            )
+        left = memory.device_bytes * share - memory.resident_bytes
+        if left < memory.kv_bytes_per_token:
+            raise UserError(
+                f"{self.identity.model} fills {memory.resident_bytes / 2**30:.1f} of "
+                f"{memory.device_bytes / 2**30:.1f} GiB, of which {share:.0%} may be used; take "
+                "more cards or a smaller model"
+            )
+        return int(left / memory.kv_bytes_per_token)
 
     # -- predictions -----------------------------------------------------------------------------
 

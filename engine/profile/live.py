@@ -10,7 +10,8 @@ import numpy as np
 from engine.profile.build import build_profile
 from engine.profile.hardware_profile import HardwareProfile, MemoryUse
 from engine.profile.measure import measure
-from engine.profile.schedule import schedule
+from engine.profile.power import measure_power
+from engine.profile.schedule import CARD_MOST_TOKENS, schedule
 from engine.serving import LiveServer
 
 
@@ -24,15 +25,24 @@ def profile_server(
 ) -> HardwareProfile:
     """Measure for about `budget_s` seconds (three rounds at least) and fit; not stored yet.
 
+    On a card, verification is measured up to far more tokens, closely around the sizes of captured
+    graphs, and power stage by stage where the card is metered.
+
     `quick` takes fewer points; `seed` draws the order of trees and what is held out. Raises
     UserError when the server is too small to measure enough different steps.
     """
     orders, holding = np.random.default_rng(seed).spawn(2)
     settings = server.settings
-    episodes = schedule(settings.limits, settings.context_tokens, quick, orders)
+    stairs: tuple[int, ...] = getattr(server.decoder, "token_tiers", ())
+    most_tokens = CARD_MOST_TOKENS if server.decoder.device.type == "cuda" else None
+    episodes = schedule(
+        settings.limits, settings.context_tokens, quick, orders, most_tokens, stairs
+    )
     timed = measure(server, episodes, rounds, budget_s, progress)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return build_profile(server.identity, now, timed, _memory(server), holding)
+    return build_profile(
+        server.identity, now, timed, _memory(server), holding, measure_power(server)
+    )
 
 
 def _memory(server: LiveServer) -> MemoryUse:

@@ -105,7 +105,7 @@ def run_episode(server: LiveServer, index: int, episode: Episode) -> Timed:
     ]  # fmt: skip
     whole = episode.requests * episode.prompt_tokens
     settings = replace(server.settings, prefill_tokens=episode.chunk_tokens or whole)
-    engine = server.engine(requests, settings=settings)
+    engine = server.engine(requests, settings=settings, waiting=True)
     controller = OneShape()
     controller.reset(engine.limits)
     timed = Timed([], [])

@@ -6,6 +6,7 @@ point at 9; around the sizes at which a product changes its kernel they stand cl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,25 +65,37 @@ QUICK_CHUNKS = ((0.15, 16), (0.4, 64), (0.6, 128))
 # Larger verifications than any useful plan asks for are left to the last slope.
 MOST_TOKENS = 400
 QUICK_MOST_TOKENS = 160
+# A card reads the weights of an 8B model in the time of about two hundred tokens' arithmetic, and
+# sixty-four trees are ten times as many: both sides of that knee are wanted.
+CARD_MOST_TOKENS = 4096
 
 
 def schedule(
-    limits: Limits, context_tokens: int, quick: bool, generator: np.random.Generator
+    limits: Limits,
+    context_tokens: int,
+    quick: bool,
+    generator: np.random.Generator,
+    most_tokens: int | None = None,
+    stairs: Sequence[int] = (),
 ) -> list[Episode]:
     """Episodes within the engine's limits; a request has `context_tokens` for prompt and output.
 
     Every tree of an episode comes twice, at places that `generator` draws. The last episodes are
     single prompts, whole or in chunks, each with an ordinary step and a draft that catches up with
-    it.
+    it. `most_tokens` are verified at once, None: as many as are worth it on a processor. `stairs`
+    are token counts behind which steps may jump, such as the sizes of captured graphs: trees of one
+    request end there and begin behind.
     """
     batches, prompts = (QUICK_BATCHES, QUICK_PROMPTS) if quick else (BATCHES, PROMPTS)
-    most_tokens = QUICK_MOST_TOKENS if quick else MOST_TOKENS
+    if most_tokens is None:
+        most_tokens = QUICK_MOST_TOKENS if quick else MOST_TOKENS
+    trees = dict.fromkeys((*(QUICK_SHAPES if quick else SHAPES), *_around(stairs, limits)))
     episodes = []
     for slots_share, context_share in batches:
         requests = max(1, round(slots_share * limits.slots))
         shapes = [
             shape
-            for shape in (QUICK_SHAPES if quick else SHAPES)
+            for shape in trees
             if _fits(shape, limits) and requests * (shape.nodes + 1) <= max(most_tokens, requests)
         ]
         order = [shapes[i] for _ in range(2) for i in generator.permutation(len(shapes))]
@@ -95,6 +108,18 @@ def schedule(
         alone.append(Episode(1, n, catching_up, min(chunk, n // 2)))
     alone = [e for e in alone if e.prompt_tokens + e.output_tokens <= context_tokens]
     return list(dict.fromkeys([*episodes, *alone]))
+
+
+def _around(stairs: Sequence[int], limits: Limits) -> list[Shape]:
+    """Trees that fill a stair with their root, and trees of a node more, as shallow as they can."""
+    shapes = []
+    for nodes in sorted({n for stair in stairs for n in (stair - 1, stair)}):
+        for depth in range(1, limits.max_depth + 1):
+            width = limits.max_width if depth > 1 else min(nodes, limits.max_width)
+            if 0 < nodes <= width + (depth - 1) * width**2:
+                shapes.append(Shape(depth, width, nodes))
+                break
+    return shapes
 
 
 def _fits(shape: Shape, limits: Limits) -> bool:
