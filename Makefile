@@ -14,14 +14,17 @@ VENV_STAMP := $(VENV)/.made
 INSTALL_STAMP := $(VENV)/.installed
 MODEL_STAMP := $(VENV)/.model-fetched
 
+# Nothing is installed for it: a machine with a card often has no network, and a torch of its own.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train test lint format bench clean
+.PHONY: help setup train test lint format bench gpu-check clean
 
 help: ## list these commands
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1	/' | expand -t 18
 
 setup: $(MODEL_STAMP) ## make .venv, install, fetch the model (93 MB, once a user)
 
@@ -42,6 +45,9 @@ format: $(INSTALL_STAMP) ## let ruff rewrite the style
 
 bench: setup ## measure every figure of the spine, exit 1 when a bar is missed
 	$(BIN)/python -m benchmarks.spine --check $(ARGS)
+
+gpu-check: ## check all that needs a card, without a network; writes docs/results/gpu.md
+	$(GPU_PYTHON) -m benchmarks.gpu_check $(ARGS)
 
 clean: ## remove .venv and caches (runs/ and the fetched model stay)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \

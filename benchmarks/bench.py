@@ -50,6 +50,12 @@ class Bench:
         self.say("loading the model")
         return self.load_server()
 
+    def close(self) -> None:
+        """Remove clones and close the server, if there are any."""
+        self.clones.close()
+        if "server" in vars(self):
+            self.server.close()
+
     @cached_property
     def profile(self) -> HardwareProfile:
         """What steps cost here, measured once for all figures."""

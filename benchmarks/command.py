@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from benchmarks.figures import Figure, MissingHardwareError, Row, judged, unmeasured
 from engine.errors import UserError
@@ -51,6 +51,8 @@ class BenchmarkConfig:
     """Target: a registered name or a folder in Hugging Face format."""
     draft_head: Path | None = None
     """EAGLE-3 checkpoint folder; none: the registered head of the model."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the networks compute. Auto: on a card where torch finds one, else on the processor."""
     dtype: str = "auto"
     """Auto, float32 or bfloat16."""
     prompts: Path | None = None
@@ -128,7 +130,9 @@ def new_bench(config: BenchmarkConfig) -> Bench:
         if hasattr(os, "sched_getaffinity"):
             cores = len(os.sched_getaffinity(0))
         return LiveServer.load(
-            LiveConfig(config.model, config.draft_head, dtype=config.dtype, threads=cores)
+            LiveConfig(
+                config.model, config.draft_head, config.dtype, threads=cores, device=config.device
+            )
         )
 
     def load_prompts(name: str, server: LiveServer) -> list[list[int]]:
@@ -153,8 +157,7 @@ def command(figures: Sequence[Figure], kind: type[BenchmarkConfig]) -> None:
     from benchmarks.show import Show
 
     results = Results.load(config.results)
-    bench = new_bench(config)
-    with closing(bench.clones):
+    with closing(new_bench(config)) as bench:
         table = run(chosen, figures, bench, results, Show.on_this_terminal())
     if config.check and not all(row.passes for row in table):
         sys.exit(1)

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from engine.loop import Engine, EngineSettings
-from engine.protocol import Bools, Candidates, Controller, Limits, Outcome, Plan, View
+from engine.protocol import Controller, Outcome, Plan, View
 from engine.request import Request
 from engine.serving import LiveServer
+from policies.delegate import Delegate, delegating
 
 
 class Served(NamedTuple):
@@ -26,6 +27,8 @@ class Served(NamedTuple):
     iterations: int
     full_iterations: int
     outputs: list[list[int]]
+    draft_failures: int
+    """Draft calls that raised: serving went on without their drafts."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -38,29 +41,25 @@ class Served(NamedTuple):
         return self.full_tokens / self.full_seconds if self.full_seconds else float("nan")
 
 
-class AtMost(Controller):
-    """A controller with so many requests running at most, prompts processed without delay."""
+class AtMost(Delegate):
+    """A controller with so many requests running at most, prompts processed without delay.
+
+    Made by `at_most`, so that it extends and selects where the controller does.
+    """
 
     def __init__(self, controller: Controller, running: int, prefill_tokens: int) -> None:
-        self.inner, self.running, self.prefill_tokens = controller, running, prefill_tokens
-        self.name = controller.name
-
-    def reset(self, limits: Limits) -> None:
-        """A new episode."""
-        self.inner.reset(limits)
+        super().__init__(controller)
+        self.running, self.prefill_tokens = running, prefill_tokens
 
     def plan(self, view: View) -> Plan:
         """The controller's plan, held to the number of requests."""
-        plan = self.inner.plan(view)
+        plan = self.controller.plan(view)
         return plan._replace(max_running=self.running, prefill_tokens=self.prefill_tokens)
 
-    def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools | None:
-        """The controller's choice."""
-        return self.inner.select(view, plan, candidates)
 
-    def observe(self, outcome: Outcome) -> None:
-        """Pass it on."""
-        self.inner.observe(outcome)
+def at_most(controller: Controller, running: int, prefill_tokens: int) -> AtMost:
+    """The controller with `running` requests at most and so many prompt tokens an iteration."""
+    return delegating(AtMost, controller)(controller, running, prefill_tokens)
 
 
 def requests_of(
@@ -82,7 +81,7 @@ def start(
     )
     engine = server.engine(requests, settings=settings)
     engine.max_running = running  # holds until the first plan says the same
-    driver = AtMost(controller, running, prefill_tokens)
+    driver = at_most(controller, running, prefill_tokens)
     driver.reset(engine.limits)
     return engine, driver
 
@@ -113,4 +112,5 @@ def serve(
             full_count += 1
     engine.close_records()  # writes the requests' outputs
     outputs = [list(request.output) for request in requests]
-    return Served(tokens, seconds, full_tokens, full_seconds, count, full_count, outputs)
+    failures = engine.counters["draft_failures"]
+    return Served(tokens, seconds, full_tokens, full_seconds, count, full_count, outputs, failures)

@@ -118,15 +118,15 @@ def _part(
     bench: Bench, controller: Controller, generator: np.random.Generator, length_s: float
 ) -> Iterator[Outcome]:
     """Serve a shifting load, drawn anew, for `length_s` on the engine's clock."""
-    from engine import drawing
+    from engine.drawing import Drawing
     from engine.workload import PromptSet, workload
-    from train.evaluation import shortened
+    from eval.compare import over
 
     server = bench.server
-    config = shortened(workload("shifting", max_tokens=TOKENS), length_s)
+    config = over(workload("shifting", max_tokens=TOKENS), length_s)
     prompt_tokens = min(config.prompt_tokens, server.settings.context_tokens - TOKENS)
     config = replace(config, prompt_tokens=prompt_tokens, truncate=True)
-    requests = drawing.drawing(server, config, PromptSet.load())(generator)
+    requests = Drawing(server, config, PromptSet.load())(generator)
     engine = server.engine(requests, settings=replace(server.settings, horizon_s=length_s))
     controller.reset(engine.limits)
     while (view := engine.next_decision()) is not None:

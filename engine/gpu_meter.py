@@ -139,19 +139,17 @@ class GpuMeter:
             self._reading = UNKNOWN
 
 
-def open_gpu_meter(
-    card: int | str = 0, rate_hz: float = RATE_HZ, model: PowerModel | None = None
-) -> GpuMeter | None:
+def open_gpu_meter(card: int | str = 0) -> GpuMeter | None:
     """A meter that runs, for `card` as `engine.nvml.open_card` takes it.
 
-    None without pynvml, driver or such a card. Raises UserError for a rate that is not positive.
+    None without pynvml, driver or such a card.
     """
     opened = open_card(card)
     if opened is None:
         return None
-    meter = GpuMeter(opened, model)
+    meter = GpuMeter(opened)
     if not meter.sample():
         meter.close()
         return None
-    meter.start(rate_hz)
+    meter.start()
     return meter

@@ -66,6 +66,9 @@ class View(NamedTuple):
     unloaded_tpot_s: float  # ordinary decoding alone on this machine
     limits: Limits
     pricing: Pricing | None = None  # what plans cost here; None: no hardware profile was measured
+    # Tokens of a verification, roots included, that the device has CUDA graphs for, ascending; what
+    # lies between is padded to the next. None: nothing is padded.
+    tiers: tuple[int, ...] | None = None
 
 
 class Plan(NamedTuple):

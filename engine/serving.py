@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -12,8 +12,10 @@ import numpy as np
 import torch
 
 from engine.backends.live import LiveBackend
+from engine.backends.protocol import Backend
+from engine.card import card_meter, machine_with, wait_for
 from engine.classes import DEFAULT_CLASSES, ClassTable
-from engine.compute import choose_dtype
+from engine.compute import choose_device, choose_dtype
 from engine.drafters.build import (
     DraftNetwork,
     load_network,
@@ -23,24 +25,31 @@ from engine.drafters.build import (
 )
 from engine.drafters.guarded import Guarded
 from engine.drafters.protocol import Drafter
+from engine.drafters.scheduled import Scheduled
+from engine.gpu_meter import GpuMeter
+from engine.graphs_ahead import capture_ahead
 from engine.loop import Engine, EngineSettings
 from engine.profile.fallback import Fallback, WithoutProfile
 from engine.profile.hardware_profile import HardwareProfile
 from engine.profile.identity import Identity, network_label
 from engine.profile.lookup import look_up
-from engine.profile.machine import this_machine
 from engine.protocol import Bools, Candidates, Controller, Limits, Plan, View, uniform_plan
 from engine.request import Request
 from engine.sampling.params import SamplingParams
 from engine.telemetry import Meter
-from models.attention_choice import choose_attention
+from engine.workload.build import disturbances_of
+from engine.workload.disturbances import Disturbances
+from engine.workload.drafter_schedule import disturbed
+from models.attention_choice import choose_attention, resolve_attention
 from models.decoder import Decoder
+from models.graphed import card_graphs, with_graphs
 from models.narrow_product import match_threads
 from models.registry import resolve
 from models.tokenizer import Tokenizer
 
 PROBE_CONTEXT = 64  # prompt length of the measuring requests
 PROBE_ITERATIONS = 20
+CARD_PAGE_TOKENS = 16  # of FlashInfer's pages where none are asked for
 
 
 @dataclass(frozen=True)
@@ -52,22 +61,30 @@ class LiveConfig:
     draft_head: Path | None = None
     """EAGLE-3 checkpoint folder; None takes the registry's head for the model."""
     dtype: str = "auto"
-    """auto, float32, bfloat16 or float64."""
+    """auto, float32, bfloat16 or float64; auto is bfloat16 on a card, on the CPU what is faster."""
     slots: int = 16
     capacity_tokens: int = 1024
     """Cache rows a slot; no more than the networks have positions for are made."""
     threads: int = 0
-    """CPU threads, 0 for all cores."""
+    """CPU threads, 0 for all cores; they matter little where the networks are on a card."""
     drafter: str = "eagle3"
     """eagle3, model (a smaller decoder) or prompt-lookup (n-grams of the text, no weights)."""
     draft_model: str | None = None
     """For the drafter `model`: registry name, folder or hub id, with the target's vocabulary."""
     page_size: int | None = None
-    """Tokens of a KV page, None for one page a request: attention then reads without gathering."""
+    """Tokens of a KV page, None for one page a request, which plain attention reads as it stands.
+
+    With FlashInfer None is 16: it splits a request's keys between multiprocessors at pages' ends,
+    and one page would leave most of a card idle. The drafter's cache keeps one page a request.
+    """
     kv_pool_tokens: int | None = None
     """Tokens that the KV pool holds, None for all slots at capacity; fewer are memory pressure."""
     attention: str = "auto"
     """auto, plain, flashinfer, or interpreter: FlashInfer's calls, computed on the CPU."""
+    device: str = "auto"
+    """auto, cpu or cuda; auto is cuda where torch finds a card."""
+    graphs: bool = True
+    """CUDA graphs where a card runs FlashInfer's attention; elsewhere it changes nothing."""
     profile: Path | None = None
     """Hardware profile, None for the one in the cache that fits, if there is one."""
 
@@ -75,10 +92,13 @@ class LiveConfig:
 class LiveServer:
     """Target and drafter in memory, and what ordinary decoding costs here.
 
+    It serves where the target's weights are, on the CPU or on a card.
+
     `head` is the drafter's network: a draft head, a smaller decoder, or None for prompt lookup.
     A `drafter` takes the place of the one that would be made of it. `guard` stands around it, and
     `guard.failures` counts the draft calls that raised. `profile` says what steps cost here, None
-    where that was not measured; then `fallback` stands in for controllers that need it.
+    where that was not measured; then `fallback` stands in for controllers that need it. `page_size`
+    is as in `LiveConfig`: None is one page a request on a CPU, and pages of 16 under FlashInfer.
     """
 
     def __init__(
@@ -93,29 +113,44 @@ class LiveServer:
         page_size: int | None = None,
         kv_pool_tokens: int | None = None,
         attention: str = "auto",
+        graphs: bool = True,
     ) -> None:
         """Raises UserError for an attention that is unknown or cannot be had here."""
-        self.decoder, self.head, self.tokenizer, self.name = decoder, head, tokenizer, name
         for network in (decoder, head):
             if network is not None:  # each its own: a wrapper holds one plan
-                device = network.embedding.device
-                network.attention = choose_attention(attention, network.dtype, device)
+                network.attention = choose_attention(attention, network.dtype, network.device)
+        self.graphs = card_graphs(decoder) if graphs else None
+        """CUDA graphs of all networks, and what ran without; None: everything does."""
+        if self.graphs is not None:
+            decoder = with_graphs(decoder, self.graphs)
+            head = None if head is None else with_graphs(head, self.graphs)
+        self.decoder, self.head, self.tokenizer, self.name = decoder, head, tokenizer, name
+        self.device = decoder.device
+        self.attention = resolve_attention(attention, decoder.dtype, decoder.device)
+        if page_size is None and self.attention == "flashinfer":
+            page_size = CARD_PAGE_TOKENS
+        self.page_size = page_size
         self.settings = EngineSettings(limits, capacity_tokens)
         self.drafter = drafter or make_drafter(head, decoder, limits, capacity_tokens)
         self.guard = Guarded(self.drafter)
+        self._faulty: Scheduled | None = None  # around the guarded drafter, for one episode
         self.backend = LiveBackend(
             decoder, head, limits, capacity_tokens, page_size, kv_pool_tokens, self.guard
         )
         self.profile: HardwareProfile | None = None
         self.fallback = Fallback()
-        self.power: Meter | None = None
-        """Of a graphics card, one for all episodes (`engine.gpu_meter`); None: the processor's."""
+        self.power: Meter | None = card_meter(self.device)
+        """Of the networks' card, one for all episodes; None: the processor's."""
         self.network_source = ""
         """What was given as draft head or draft model."""
         self.unloaded_tpot_s = 1.0  # replaced by the measurement that follows
-        self.warm_up()
-        self.unloaded_tpot_s, _ = self._measure(1)
-        self.full_batch_s, self.prefill_s_per_token = self._measure(limits.slots)
+        try:
+            self.warm_up()
+            self.unloaded_tpot_s, _ = self._measure(1)
+            self.full_batch_s, self.prefill_s_per_token = self._measure(limits.slots)
+        except BaseException:  # nobody else could end the meter's thread
+            self.close()
+            raise
 
     @classmethod
     def load(cls, config: LiveConfig) -> LiveServer:
@@ -124,9 +159,10 @@ class LiveServer:
             torch.set_num_threads(config.threads)
         name = config.drafter
         draft_folder = network_folder(name, config.model, config.draft_head, config.draft_model)
+        device = choose_device(config.device)
         folder = resolve(config.model)
-        dtype = choose_dtype(config.dtype)
-        decoder = Decoder.from_folder(folder, dtype)
+        dtype = choose_dtype(config.dtype, device=device)
+        decoder = Decoder.from_folder(folder, dtype, device)
         network = load_network(name, draft_folder, decoder, folder, dtype)
         bounds = (config.capacity_tokens, decoder.config.context, positions(network))
         capacity = min(bound for bound in bounds if bound is not None)
@@ -134,24 +170,26 @@ class LiveServer:
         server = cls(
             decoder, network, Tokenizer(folder), limits, capacity, config.model,
             page_size=config.page_size, kv_pool_tokens=config.kv_pool_tokens,
-            attention=config.attention,
+            attention=config.attention, graphs=config.graphs,
         )  # fmt: skip
         server.network_source = str(config.draft_head or config.draft_model or "")
-        # What `python -m engine.profile` leaves in the cache was measured under plain attention.
-        if config.profile is not None or config.attention in ("auto", "plain"):
-            server.use_profile(config.profile)
+        server.use_profile(config.profile)
         return server
 
     @property
     def identity(self) -> Identity:
         """What step times here hang on, and a hardware profile is found by."""
         return Identity(
-            machine=this_machine(),
-            threads=torch.get_num_threads(),
+            machine=machine_with(self.device),
+            threads=torch.get_num_threads() if self.device.type == "cpu" else 0,
             model=self.name,
             dtype=str(self.decoder.dtype).removeprefix("torch."),
             drafter=self.drafter.name,
             network=network_label(None if self.head is None else self.head.config),
+            device=self.device.type,
+            attention=self.attention,
+            page_size=self.page_size,
+            graphs=self.graphs is not None,
             source=self.network_source,
         )
 
@@ -171,11 +209,21 @@ class LiveServer:
         requests: Sequence[Request],
         classes: ClassTable = DEFAULT_CLASSES,
         settings: EngineSettings | None = None,
+        backend: Backend | None = None,
+        disturbances: Disturbances | None = None,
+        waiting: bool = False,
     ) -> Engine:
-        """A fresh episode; only one may be under way at a time, they share the caches."""
+        """A fresh episode; only one may be under way at a time, they share the caches.
+
+        A `backend` stands around the server's own, such as `engine.backends.forced.Forced`.
+        `disturbances` act on drafter and memory; None takes those that drawn requests bring along.
+        A `waiting` engine waits for the device wherever it reads its stopwatch: every part of a
+        step is then charged its own work, as a profile wants it.
+        """
         match_threads()
-        return Engine(
-            self.backend,
+        wrong = disturbances_of(requests) if disturbances is None else disturbances
+        engine = Engine(
+            backend or self.backend,
             requests,
             classes,
             settings or self.settings,
@@ -184,7 +232,45 @@ class LiveServer:
             self.profile,
             self.fallback,
             self.power,
+            self._stopwatch(waiting),
+            disturbances=wrong,
         )
+        self._disturb_drafter(wrong, lambda: engine.clock_s)
+        return engine
+
+    def _disturb_drafter(self, disturbances: Disturbances, now: Callable[[], float]) -> None:
+        """Put the episode's faults around the drafter, those of the episode before away."""
+        if self._faulty is not None and self.guard.drafter is self._faulty:
+            self.guard.drafter = self._faulty.drafter
+        # The same draws for every episode: each controller meets the same faults.
+        generator = np.random.default_rng(0)
+        vocab = self.decoder.config.vocab_size
+        found = disturbed(self.guard.drafter, disturbances, vocab, generator, now)
+        self._faulty = found if isinstance(found, Scheduled) else None
+        self.guard.drafter = found
+
+    def _stopwatch(self, waiting: bool) -> Callable[[], float] | None:
+        """None is the engine's own; a CPU has nothing outstanding to be waited for."""
+        if waiting and self.device.type != "cpu":
+            return self._when_done
+        return None if self.graphs is None else self._without_captures
+
+    def _when_done(self) -> float:
+        """A stopwatch that is read when the device has done all that it was given."""
+        wait_for(self.device)
+        return self._without_captures()
+
+    def _without_captures(self) -> float:
+        """A stopwatch that stands still while a graph is captured, as compilation is nobody's."""
+        return perf_counter() - (0.0 if self.graphs is None else self.graphs.late_s)
+
+    def close(self) -> None:
+        """End the reading of the card's energy, which is modelled from then on.
+
+        Without a card there is nothing to end; closing twice is once.
+        """
+        if isinstance(self.power, GpuMeter):
+            self.power.close()
 
     def capacity_rps(self, mean_prompt_tokens: float, mean_output_tokens: float) -> float:
         """Requests per second that ordinary decoding with all slots busy would finish.
@@ -198,14 +284,21 @@ class LiveServer:
     def describe(self) -> str:
         """One line for people."""
         dtype = str(self.decoder.dtype).removeprefix("torch.")
-        target = f"target {self.name} ({dtype}, {torch.get_num_threads()} threads)"
+        threads = f"{torch.get_num_threads()} threads"
+        where = threads if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
+        target = f"target {self.name} ({dtype}, {where})"
         return (
             f"{target} · drafter {self.drafter.name} · "
             f"unloaded {1e3 * self.unloaded_tpot_s:.0f} ms per token"
         )
 
     def warm_up(self) -> None:
-        """Compile the kernels and touch every code path once; never charged to anyone."""
+        """Capture the graphs, compile the kernels and touch every code path once.
+
+        Never charged to anyone.
+        """
+        limits, capacity = self.settings.limits, self.settings.capacity_tokens
+        capture_ahead(self.decoder, self.head, limits, capacity, self.backend.capture)
 
         class Deep(Controller):
             def plan(self, view: View) -> Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.compute import DTYPES
+from engine.compute import DTYPES, choose_device
 from engine.drafters.build import DRAFTERS, DraftNetwork
 from engine.errors import UserError
 from engine.protocol import Limits
@@ -22,11 +22,16 @@ DRAFT_LAYERS = 5  # of the tiny draft model: with these it agrees now and then
 
 
 def tiny_decoder(
-    seed: int = 0, vocab: int = 64, dtype: str = "float64", layers: int = LAYERS
+    seed: int = 0,
+    vocab: int = 64,
+    dtype: str = "float64",
+    layers: int = LAYERS,
+    device: torch.device | None = None,
 ) -> Decoder:
     """Layers of width 32 with random weights, scaled so that tokens compete.
 
     With fewer layers it is the bottom of the larger one of the same seed: a draft model for it.
+    `device` None is the CPU; the numbers are the same on all.
     """
     config = DecoderConfig(
         vocab_size=vocab,
@@ -65,7 +70,7 @@ def tiny_decoder(
             weights[f"model.layers.{layer}.{name}.weight"] = random(*shape)
         for name in ("input_layernorm", "post_attention_layernorm"):
             weights[f"model.layers.{layer}.{name}.weight"] = torch.ones(32)
-    return Decoder(config, weights, DTYPES[dtype])
+    return Decoder(config, weights, DTYPES[dtype], device)
 
 
 def tiny_head(decoder: Decoder, seed: int = 0) -> DraftHead:
@@ -108,17 +113,19 @@ def tiny_server(
     capacity_tokens: int = 256,
     drafter: str = "eagle3",
     attention: str = "auto",
+    device: str = "cpu",
 ) -> LiveServer:
     """A `LiveServer` on the tiny networks; its tokenizer is None, prompts are lists of ids.
 
-    Raises UserError for an unknown drafter or attention.
+    Raises UserError for an unknown drafter or attention, and for a device that is not there.
     """
-    decoder = tiny_decoder(seed, vocab, dtype)
+    place = choose_device(device)
+    decoder = tiny_decoder(seed, vocab, dtype, device=place)
     network: DraftNetwork | None = None
     if drafter == "eagle3":
         network = tiny_head(decoder, seed)
     elif drafter == "model":
-        network = tiny_decoder(seed, vocab, dtype, DRAFT_LAYERS)
+        network = tiny_decoder(seed, vocab, dtype, DRAFT_LAYERS, place)
     elif drafter not in DRAFTERS:
         raise UserError(f"no drafter is called {drafter!r}; known are {', '.join(DRAFTERS)}")
     return LiveServer(

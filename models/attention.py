@@ -18,6 +18,7 @@ from torch import Tensor
 from models.kv_cache import KVCache, Place, TokenBatch
 from models.layers import rotate, rotate_and_store
 from models.ragged_attention import RaggedAttention
+from models.upload import upload
 
 
 class Attention(Protocol):
@@ -49,7 +50,10 @@ class AttentionBackend(Protocol):
         ...
 
     def plan(self, batch: TokenBatch, cache: KVCache, heads: int) -> Attention:
-        """The attention of one pass over a cache, with so many query heads."""
+        """The attention of one pass over a cache, with so many query heads.
+
+        The batch is on the host, wherever the cache is.
+        """
         ...
 
 
@@ -59,11 +63,18 @@ class PlainAttention:
     compiled_layers = True
 
     def plan(self, batch: TokenBatch, cache: KVCache, heads: int) -> Attention:
-        """`plan_attention` for the cache's heads and number format, where the cache is."""
-        device = cache.keys.device
-        if device.type != "cpu":
-            batch = batch._replace(tokens=batch.tokens.to(device), mask=batch.mask.to(device))
-        return plan_attention(batch, heads // cache.keys.shape[2], cache.keys.dtype)
+        """`plan_attention` for the cache's heads and number format, where the cache is.
+
+        The batch is on the host. What a device needs of it is sent here, so that the pass itself
+        neither copies nor waits.
+        """
+        groups, dtype = heads // cache.keys.shape[2], cache.keys.dtype
+        if cache.keys.device.type == "cpu":
+            return plan_attention(batch, groups, dtype)
+        cache.send_tables()
+        plan = AttentionPlan(batch, groups, dtype, cache.device)
+        plan.place = cache.locate(batch.first_slot, batch.end_slot, plan.length)
+        return plan
 
 
 def attend_new(
@@ -109,18 +120,29 @@ class AttentionPlan:
     A plan serves one pass over one cache.
     """
 
-    def __init__(self, batch: TokenBatch, groups: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        batch: TokenBatch,
+        groups: int,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+    ) -> None:
+        """`device` is where the pass runs, None where the batch is."""
+        device = device or batch.mask.device
         n_slots, width, length = batch.mask.shape
-        allowed = batch.mask.unsqueeze(1).expand(n_slots, groups, width, length)
+        seen = upload(batch.mask, device)
+        allowed = seen.unsqueeze(1).expand(n_slots, groups, width, length)
         shape = (n_slots, 1, groups * width, length)
-        self.mask = torch.zeros(shape, dtype=dtype, device=batch.mask.device)
+        self.mask = torch.zeros(shape, dtype=dtype, device=device)
         self.mask.masked_fill_(~allowed.reshape(shape), -1e30)
-        self.local_slots = batch.slots - batch.first_slot
-        self.offsets = batch.offsets
         self.shape = (n_slots, width)
         self.length = length
         self.dense = n_slots * width == batch.tokens.numel()
-        self.place: Place | None = None  # found in the first layer, the same in all
+        self.local_slots, self.offsets = batch.slots - batch.first_slot, batch.offsets
+        if device != batch.slots.device and not self.dense:
+            padded = torch.stack((self.local_slots, self.offsets))
+            self.local_slots, self.offsets = upload(padded, device).unbind()
+        self.place: Place | None = None  # found in the first layer at the latest, the same in all
 
     def attend(self, layer: int, query: Tensor, cache: KVCache, first: int, end: int) -> Tensor:
         """query [T, heads, head_dim] to mixed values [T, heads * head_dim]."""

@@ -6,16 +6,16 @@ just a mask in which a token sees its ancestors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from models.attention import AttentionBackend, PlainAttention, attend_new
+from models.attention import Attention, AttentionBackend, PlainAttention, attend_new
 from models.checkpoint import check_tensors, read_tensors
 from models.decoder_config import DecoderConfig
-from models.fused_layer import few_rows, layer_arrays, run_layer
+from models.fused_layer import FewRows, few_rows, layer_arrays, run_layer
 from models.kv_cache import KVCache, TokenBatch
 from models.layers import Linear, rms_norm, rotary_tables, swiglu
 
@@ -23,9 +23,9 @@ from models.layers import Linear, rms_norm, rotary_tables, swiglu
 class DecoderLayer:
     """Weights of one layer, query/key/value and gate/up fused into one product each."""
 
-    def __init__(self, config: DecoderConfig, weights: dict[str, Tensor], prefix: str) -> None:
+    def __init__(self, config: DecoderConfig, weight: Callable[[str], Tensor], prefix: str) -> None:
         def get(name: str, kind: str = "weight") -> Tensor:
-            return weights[f"{prefix}.{name}.{kind}"]
+            return weight(f"{prefix}.{name}.{kind}")
 
         attention = [f"self_attn.{name}_proj" for name in ("q", "k", "v")]
         self.query_key_value = Linear(torch.cat([get(name) for name in attention]))
@@ -67,35 +67,53 @@ class Decoder:
     """Target model with its weights in one dtype, on their device; `attention` may be exchanged."""
 
     def __init__(
-        self, config: DecoderConfig, weights: dict[str, Tensor], dtype: torch.dtype
+        self,
+        config: DecoderConfig,
+        weights: dict[str, Tensor],
+        dtype: torch.dtype,
+        device: torch.device | None = None,
     ) -> None:
+        """Weights go to `device` layer by layer; None leaves them where they are."""
+
+        def weight(name: str) -> Tensor:
+            return weights[name].to(device=device, dtype=dtype)
+
         self.config, self.dtype = config, dtype
         self.attention: AttentionBackend = PlainAttention()
-        weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
-        self.embedding = weights["model.embed_tokens.weight"]
+        self.embedding = weight("model.embed_tokens.weight")
         self.layers = [
-            DecoderLayer(config, weights, f"model.layers.{i}") for i in range(config.layers)
+            DecoderLayer(config, weight, f"model.layers.{i}") for i in range(config.layers)
         ]
         self.compiled = all(layer.arrays is not None for layer in self.layers)
-        self.norm = weights["model.norm.weight"]
-        self._head_weight = self.embedding if config.tied else weights["lm_head.weight"]
+        self.norm = weight("model.norm.weight")
+        self._head_weight = self.embedding if config.tied else weight("lm_head.weight")
         self.head = Linear(self._head_weight)
         tables = rotary_tables(
             config.head_dim, config.context, config.rope_base, dtype, config.rope_scaling
         )
-        self.cos, self.sin = (table.to(self.embedding.device) for table in tables)
+        self.cos, self.sin = (table.to(self.device) for table in tables)
 
     @classmethod
-    def from_folder(cls, folder: Path, dtype: torch.dtype) -> Decoder:
-        """Load a Hugging Face folder; raises UserError that lists all in which it does not fit."""
+    def from_folder(
+        cls, folder: Path, dtype: torch.dtype, device: torch.device | None = None
+    ) -> Decoder:
+        """Load a Hugging Face folder; raises UserError that lists all in which it does not fit.
+
+        `device` None is the CPU.
+        """
         config, weights = DecoderConfig.from_folder(folder), read_tensors(folder)
         check_tensors(folder, weights, config.tensor_shapes(), config.tied_shapes())
-        return cls(config, weights, dtype)
+        return cls(config, weights, dtype, device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and where passes run."""
+        return self.embedding.device
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """An empty cache for `slots` requests of at most `capacity` tokens, tree included."""
-        c, device = self.config, self.embedding.device
-        return KVCache(c.layers, slots, c.kv_heads, capacity, c.head_dim, self.dtype, device)
+        c = self.config
+        return KVCache(c.layers, slots, c.kv_heads, capacity, c.head_dim, self.dtype, self.device)
 
     def forward(
         self,
@@ -103,21 +121,40 @@ class Decoder:
         cache: KVCache,
         capture: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor | None]:
-        """Run T tokens: normed hidden [T, h], and the inputs of the `capture` layers [T, 3h]."""
+        """Run T tokens: normed hidden [T, h], and the inputs of the `capture` layers [T, 3h].
+
+        The batch is on the host, what comes back is on the network's device.
+        """
+        c = self.config
+        plan: Attention | FewRows | None = None
+        if self.compiled and self.attention.compiled_layers:
+            plan = few_rows(batch, cache, c.heads // c.kv_heads, (self.cos, self.sin))
+        if plan is None:
+            plan = self.attention.plan(batch, cache, c.heads)
+        return self.run(batch.on(self.device), plan, cache, capture)
+
+    def run(
+        self,
+        batch: TokenBatch,
+        plan: Attention | FewRows,
+        cache: KVCache,
+        capture: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor | None]:
+        """The planned pass as `forward` gives it, over a batch that is on the network's device.
+
+        On a card this is work for the card alone, which nothing here waits for or copies to: it is
+        what a CUDA graph captures.
+        """
         c, tables = self.config, (self.cos, self.sin)
         hidden = self.embedding[batch.tokens]
-        rows = None
-        if self.compiled and self.attention.compiled_layers:
-            rows = few_rows(batch, cache, c.heads // c.kv_heads, tables)
-        plan = self.attention.plan(batch, cache, c.heads) if rows is None else None
         captured: dict[int, Tensor] = {}
         for index, layer in enumerate(self.layers):
             if index in capture:
                 captured[index] = hidden.clone()  # a compiled layer changes it in place
-            if plan is None:
+            if isinstance(plan, FewRows):
                 stream, keys, values = hidden.numpy(), cache.keys[index], cache.values[index]
                 run_layer(
-                    layer.arrays, rows, stream, stream, keys.numpy(), values.numpy(), c.heads,
+                    layer.arrays, plan, stream, stream, keys.numpy(), values.numpy(), c.heads,
                     c.norm_eps,
                 )  # fmt: skip
                 continue

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.attention import AttentionBackend, PlainAttention, attend_new
-from models.fused_layer import few_rows, layer_arrays, run_layer
+from models.attention import Attention, AttentionBackend, PlainAttention, attend_new
+from models.fused_layer import FewRows, few_rows, layer_arrays, run_layer
 from models.head_checkpoint import read_head, target_ids
 from models.head_config import FEATURES, DraftHeadConfig
 from models.kv_cache import KVCache, TokenBatch
@@ -25,7 +25,7 @@ from models.layers import Linear, rms_norm, rotary_tables, swiglu
 class DraftHead:
     """EAGLE-3 head with its weights in one dtype; the embedding is the target's or its own.
 
-    `attention` may be exchanged.
+    The weights go to where the embedding is. `attention` may be exchanged.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class DraftHead:
         dtype: torch.dtype,
     ) -> None:
         def get(name: str) -> Tensor:
-            return weights[f"{name}.weight"].to(dtype)
+            return weights[f"{name}.weight"].to(device=embedding.device, dtype=dtype)
 
         self.config, self.dtype, self.embedding = config, dtype, embedding
         self.attention: AttentionBackend = PlainAttention()
@@ -59,7 +59,8 @@ class DraftHead:
         self.feature_norms: list[Tensor] = []
         if config.fc_norm:
             self.feature_norms = [get(f"fc_norm.{i}") for i in range(FEATURES)]
-        self.target_ids = target_ids(weights.get("d2t"), config.draft_vocab_size)
+        ids = target_ids(weights.get("d2t"), config.draft_vocab_size)
+        self.target_ids = ids.to(self.device)
         tables = rotary_tables(
             config.head_dim,
             config.max_position_embeddings,
@@ -67,7 +68,7 @@ class DraftHead:
             dtype,
             config.rope_scaling,
         )
-        self.cos, self.sin = (table.to(embedding.device) for table in tables)
+        self.cos, self.sin = (table.to(self.device) for table in tables)
 
     @classmethod
     def from_folder(cls, folder: Path, embedding: Tensor, dtype: torch.dtype) -> DraftHead:
@@ -76,14 +77,21 @@ class DraftHead:
         weights, embedding = read_head(folder, config, embedding)
         return cls(config, weights, embedding.to(dtype), dtype)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and where passes run."""
+        return self.embedding.device
+
     def feature_layers(self, target_layers: int) -> tuple[int, int, int]:
         """Layers of a target of `target_layers` whose inputs `combine` takes, low to high."""
         return self.config.feature_layers(target_layers)
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """An empty cache of one layer."""
-        c, device = self.config, self.embedding.device
-        return KVCache(1, slots, c.num_key_value_heads, capacity, c.head_dim, self.dtype, device)
+        c = self.config
+        return KVCache(
+            1, slots, c.num_key_value_heads, capacity, c.head_dim, self.dtype, self.device
+        )
 
     def combine(self, features: Tensor) -> Tensor:
         """Target features [T, 3 target widths], low to high, to head states [T, h]."""
@@ -97,29 +105,51 @@ class DraftHead:
         return self.fuse(features)
 
     def forward(self, batch: TokenBatch, states: Tensor, cache: KVCache) -> Tensor:
-        """Run T rows with states [T, h]; returns the outputs [T, h], states of the next step."""
+        """Run T rows with states [T, h]; returns the outputs [T, h], states of the next step.
+
+        The batch is on the host, states and outputs are on the network's device.
+        """
+        c = self.config
+        heads, groups = c.num_attention_heads, c.num_attention_heads // c.num_key_value_heads
+        plan: Attention | FewRows | None = None
+        if self.arrays is not None and self.attention.compiled_layers:
+            plan = few_rows(batch, cache, groups, (self.cos, self.sin))
+        if plan is None:
+            plan = self.attention.plan(batch, cache, heads)
+        return self.run(batch.on(self.device), plan, states, cache)
+
+    def run(
+        self, batch: TokenBatch, plan: Attention | FewRows, states: Tensor, cache: KVCache
+    ) -> Tensor:
+        """The planned pass as `forward` gives it, over a batch that is on the network's device.
+
+        On a card this is work for the card alone, as `Decoder.run` is.
+        """
         c = self.config
         tokens = rms_norm(self.embedding[batch.tokens], self.token_norm, c.rms_norm_eps)
         normed = rms_norm(states, self.state_norm, c.rms_norm_eps)
         states = normed if c.norm_before_residual else states
-        states = self._run_layer(torch.cat((tokens, normed), dim=-1), states, batch, cache)
+        states = self._run_layer(torch.cat((tokens, normed), dim=-1), states, batch, plan, cache)
         return rms_norm(states, self.norm, c.rms_norm_eps) if c.norm_output else states
 
-    def _run_layer(self, x: Tensor, states: Tensor, batch: TokenBatch, cache: KVCache) -> Tensor:
+    def _run_layer(
+        self,
+        x: Tensor,
+        states: Tensor,
+        batch: TokenBatch,
+        plan: Attention | FewRows,
+        cache: KVCache,
+    ) -> Tensor:
         """The residual stream after the layer, whose input is x [T, 2h]."""
         c, tables = self.config, (self.cos, self.sin)
-        heads, groups = c.num_attention_heads, c.num_attention_heads // c.num_key_value_heads
-        rows = None
-        if self.arrays is not None and self.attention.compiled_layers:
-            rows = few_rows(batch, cache, groups, tables)
-        if rows is not None:
+        heads = c.num_attention_heads
+        if isinstance(plan, FewRows):
             states = states.clone(memory_format=torch.contiguous_format)
             keys, values = cache.keys[0].numpy(), cache.values[0].numpy()
             run_layer(
-                self.arrays, rows, x.numpy(), states.numpy(), keys, values, heads, c.rms_norm_eps
+                self.arrays, plan, x.numpy(), states.numpy(), keys, values, heads, c.rms_norm_eps
             )
             return states
-        plan = self.attention.plan(batch, cache, heads)
         attended = attend_new(plan, 0, self.query_key_value(x), heads, tables, batch, cache)
         states = states + self.output(attended)
         x = rms_norm(states, self.post_norm, c.rms_norm_eps)

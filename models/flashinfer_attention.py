@@ -10,6 +10,8 @@ here alone, and only when it is asked for. Only arguments that 0.6.18 to 0.7 sha
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -19,6 +21,7 @@ from models.attention import StoringAttention
 from models.errors import UserError
 from models.kv_cache import KVCache, TokenBatch
 from models.paged_batch import PagedBatch, lay_out_pages
+from models.upload import upload
 
 LAYOUT = "HND"  # [pages, kv_heads, page_size, head_dim] as `KVCache` has it: nothing is copied
 WORKSPACE_BYTES = 128 * 2**20  # what FlashInfer advises
@@ -71,8 +74,7 @@ class FlashInferAttention:
         workspace_bytes: int = WORKSPACE_BYTES,
     ) -> None:
         workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=device)
-        self.device = device
-        self.append = operators.append_paged_kv_cache
+        self.operators, self.device, self.workspace_bytes = operators, device, workspace_bytes
         make = operators.BatchPrefillWithPagedKVCacheWrapper
         self.masked = make(workspace, kv_layout=LAYOUT, backend="fa2")
         self.causal = make(workspace, kv_layout=LAYOUT, backend="auto")
@@ -81,43 +83,67 @@ class FlashInferAttention:
     def plan(self, batch: TokenBatch, cache: KVCache, heads: int) -> PagedAttention:
         """Attention of this pass; the one before must have been run to its last layer."""
         paged = lay_out_pages(batch, cache.tables, cache.page_size)
-        # A plan is staged in pinned memory that the next one overwrites: let the copy end first.
+        with self.planning():
+            wrapper = self._plan_wrapper(paged, cache, heads)
+        append = self.operators.append_paged_kv_cache
+        return PagedAttention(wrapper, append, paged.on(self.device))
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Plan within: what is staged for the card there, the next plan overwrites.
+
+        So it waits until the copies of the plan before have ended, not for the pass behind them.
+        """
         if self._planned is not None:
             self._planned.synchronize()
-        wrapper = self._plan_wrapper(paged, cache, heads)
+        yield
         if self._planned is not None:
             self._planned.record()
-        return PagedAttention(wrapper, self.append, paged, self.device)
 
     def _plan_wrapper(self, paged: PagedBatch, cache: KVCache, heads: int) -> Any:
         """The wrapper that serves the batch, planned."""
-        _, _, kv_heads, page_size, head_dim = cache.keys.shape
-        indptrs = paged.qo_indptr, paged.kv_indptr, paged.kv_indices, paged.last_page_len
-        sizes = heads, kv_heads, head_dim, page_size
-        dtypes = {"q_data_type": cache.keys.dtype, "kv_data_type": cache.keys.dtype}
-        scale = head_dim**-0.5
         if paged.mask is None:
-            self.causal.plan(*indptrs, *sizes, causal=True, sm_scale=scale, **dtypes)
+            plan_wrapper(self.causal, paged, cache, heads, causal=True)
             return self.causal
         # Not `packed_custom_mask`: with more than one request FlashInfer (0.6.18 and 0.7.4) looks
         # for a request's bytes at its offset in bits (flashinfer pull request 2201).
-        mask = paged.mask.to(self.device)
-        self.masked.plan(*indptrs, *sizes, custom_mask=mask, sm_scale=scale, **dtypes)
+        plan_wrapper(self.masked, paged, cache, heads, custom_mask=upload(paged.mask, self.device))
         return self.masked
+
+
+def plan_wrapper(wrapper: Any, paged: PagedBatch, cache: KVCache, heads: int, **sight: Any) -> None:
+    """Plan a pass of the batch over a cache; `sight` says what tokens see, in FlashInfer's words.
+
+    The index arrays are the host's, except `kv_indices`, which planning does not read.
+    """
+    _, _, kv_heads, page_size, head_dim = cache.keys.shape
+    wrapper.plan(
+        paged.qo_indptr,
+        paged.kv_indptr,
+        paged.kv_indices,
+        paged.last_page_len,
+        heads,
+        kv_heads,
+        head_dim,
+        page_size,
+        # Else it looks for the maximum in Python, a tensor at a time. Not `max_sequence_kv`: given
+        # that, it leaves out what its schedule is made of.
+        max_token_per_sequence=int(paged.qo_indptr.diff().max()),
+        sm_scale=head_dim**-0.5,
+        q_data_type=cache.keys.dtype,
+        kv_data_type=cache.keys.dtype,
+        **sight,
+    )
 
 
 class PagedAttention(StoringAttention):
     """One planned pass: writes new keys and values into their pages, then attends over them."""
 
-    def __init__(self, wrapper: Any, append: Any, paged: PagedBatch, device: torch.device) -> None:
+    def __init__(self, wrapper: Any, append: Any, paged: PagedBatch) -> None:
+        """The batch's arrays stand where the cache does."""
         self.wrapper, self.append = wrapper, append
-        self.where = [
-            index.to(device, non_blocking=True) for index in (paged.requests, paged.positions)
-        ]
-        self.pages = [
-            index.to(device, non_blocking=True)
-            for index in (paged.kv_indices, paged.kv_indptr, paged.last_page_len)
-        ]
+        self.where = paged.requests, paged.positions
+        self.pages = paged.kv_indices, paged.kv_indptr, paged.last_page_len
 
     def store(self, layer: int, keys: Tensor, values: Tensor, cache: KVCache) -> None:
         """Write keys and values [T, kv_heads, head_dim] of the pass's tokens."""

@@ -57,6 +57,13 @@ class BatchPrefillWithPagedKVCacheWrapper:
             _require(all(b is not None for b in self._buffers), "CUDA graphs need all four buffers")
         self._planned = False
 
+    def reset_workspace_buffer(
+        self, float_workspace_buffer: Tensor, int_workspace_buffer: Tensor
+    ) -> None:
+        """Take workspaces that may be shared with wrappers which run at other times."""
+        for buffer in (float_workspace_buffer, int_workspace_buffer):
+            _require(buffer.data_ptr() % 16 == 0, "a workspace is not 16-byte aligned")
+
     def plan(
         self,
         qo_indptr: Tensor,
@@ -74,6 +81,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         sm_scale: float | None = None,
         q_data_type: torch.dtype = torch.float16,
         kv_data_type: torch.dtype | None = None,
+        max_token_per_sequence: int | None = None,
     ) -> None:
         """Check and keep what the runs need; `causal` counts only where there is no mask.
 
@@ -89,6 +97,10 @@ class BatchPrefillWithPagedKVCacheWrapper:
         for dtype in (q_data_type, kv_data_type):
             _require(dtype in DTYPES, f"{dtype} is not one of {DTYPES}")
         tokens = qo_indptr.diff()
+        _require(
+            max_token_per_sequence is None or max_token_per_sequence == int(tokens.max()),
+            f"max_token_per_sequence {max_token_per_sequence} is not the longest request's",
+        )
         lengths = _lengths(paged_kv_indptr, paged_kv_last_page_len, page_size)
         bits = _ends(tokens * lengths)
         mask: tuple[Tensor, Tensor] | None = None

@@ -32,7 +32,8 @@ def read_head(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Weights of a head under the flat format's names, and the embedding that it uses.
 
-    The embedding [vocabulary, h] is the checkpoint's own where it holds another than the target's.
+    The embedding [vocabulary, h] is the checkpoint's own where it holds another than the target's,
+    on the target's device; the weights are on the host.
     Raises UserError when the head is not for this target, and one that lists every missing,
     unexpected or misshapen tensor.
     """
@@ -53,12 +54,12 @@ def read_head(
     own = tensors.pop(EMBEDDING, None)
     if own is None or _same(own, target_embedding):
         return tensors, target_embedding
-    return tensors, own.to(target_embedding.dtype)
+    return tensors, own.to(target_embedding)
 
 
 def target_ids(d2t: Tensor | None, draft_vocab_size: int) -> Tensor:
-    """Target id of every draft id [draft_vocab]; d2t holds offsets, None where there are none."""
-    ids = torch.arange(draft_vocab_size)
+    """Target id of every draft id [draft_vocab], where d2t is; it holds offsets, or is None."""
+    ids = torch.arange(draft_vocab_size, device=None if d2t is None else d2t.device)
     return ids if d2t is None else ids + d2t
 
 
@@ -115,4 +116,4 @@ def _check_vocabulary(folder: Path, d2t: Tensor, vocab_size: int) -> None:
 
 def _same(own: Tensor, target: Tensor) -> bool:
     """Whether a checkpoint's embedding is the target's, which is then kept once in memory."""
-    return own.shape == target.shape and torch.equal(own.to(target.dtype), target)
+    return own.shape == target.shape and torch.equal(own.to(target), target)

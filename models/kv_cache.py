@@ -4,6 +4,9 @@ A slot is one request's place in the batch. Its row r stands in page `tables[slo
 at row r % page_size of it. The candidate tree's keys and values are written behind the slot's
 context; `move` brings the accepted ones to the front once the target has spoken. Which pages and
 rows belong to whom is the caller's bookkeeping (`engine.paging`).
+
+Block tables are kept on the host, where they are changed. A cache on a device has a copy there,
+which `send_tables` brings up to date before a pass.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from models.upload import upload, upload_rows
 
 Place = slice | Tensor
 """Where slots' rows stand: a run of pages, one a slot, or page numbers [slots, pages_per_slot]."""
@@ -33,6 +38,18 @@ class TokenBatch(NamedTuple):
     mask: Tensor  # [end - first, Q, L] bool: which cache rows a token may attend to
     first_slot: int
     end_slot: int
+
+    def on(self, device: torch.device) -> TokenBatch:
+        """The batch with what layers read of it on `device`; itself where it is there already.
+
+        The mask stays where it is: a pass's plan takes of it what its attention needs.
+        """
+        if self.tokens.device == device:
+            return self
+        tokens, positions, slots, rows, offsets = upload(torch.stack(self[:5]), device).unbind()
+        return self._replace(
+            tokens=tokens, positions=positions, slots=slots, rows=rows, offsets=offsets
+        )
 
 
 class KVCache:
@@ -67,6 +84,25 @@ class KVCache:
         """
         self.tables = tables
         self._tables = torch.from_numpy(tables)
+        self._sent: NDArray[np.int64] | None = None  # what a device knows of them
+        if self.device.type != "cpu":
+            self._tables = upload(self._tables, self.device)
+            self._sent = tables.copy()
+
+    @property
+    def device(self) -> torch.device:
+        """Where keys and values are."""
+        return self.keys.device
+
+    def send_tables(self) -> None:
+        """Let the device know of changes to the tables; on the CPU it reads the tables themselves.
+
+        Its copy stays at one address, for the sake of CUDA graphs.
+        """
+        if self._sent is None or np.array_equal(self._sent, self.tables):
+            return
+        self._sent[:] = self.tables
+        self._tables.copy_(upload(torch.from_numpy(self._sent), self.device))
 
     def write(self, layer: int, batch: TokenBatch, keys: Tensor, values: Tensor) -> None:
         """Store keys and values [T, kv_heads, head_dim] in the rows that `batch` names."""
@@ -75,14 +111,19 @@ class KVCache:
         self.values[layer][pages, :, rows] = values
 
     def move(self, slots: Tensor, sources: Tensor, targets: Tensor) -> None:
-        """Copy row sources[i] of slot slots[i] to row targets[i], in every layer at once."""
+        """Copy row sources[i] of slot slots[i] to row targets[i], in every layer at once.
+
+        The indices are where the cache is.
+        """
+        self.send_tables()
         self._copy(self._find(slots, sources), self._find(slots, targets))
 
     def share(self, source: int, rows: int) -> None:
         """Copy the first `rows` rows of slot `source` to every other slot."""
         slots = np.flatnonzero(np.arange(len(self.tables)) != source)
-        to = torch.from_numpy(slots.repeat(rows))
-        row = torch.arange(rows).repeat(len(slots))
+        every = np.tile(np.arange(rows), len(slots))
+        to, row = upload_rows((slots.repeat(rows), every), self.device)
+        self.send_tables()
         self._copy(self._find(torch.full_like(to, source), row), self._find(to, row))
 
     def scrub(self, pages: NDArray[np.int64]) -> None:
@@ -91,13 +132,13 @@ class KVCache:
         What a mask hides still enters padded attention with weight 0, and 0 · NaN is NaN. A NaN in
         any layer reaches the last one, so that is where to look.
         """
-        index = torch.from_numpy(pages)
+        index = upload(torch.from_numpy(pages), self.device)
         if not self.values[-1, index].isfinite().all():
             self.keys[:, index] = 0
             self.values[:, index] = 0
 
     def locate(self, first: int, end: int, length: int) -> Place:
-        """Where rows [0, length) of slots [first, end) stand."""
+        """Where rows [0, length) of slots [first, end) stand, by the tables as last sent."""
         n_pages = -(-length // self.page_size)
         tables = self.tables[first:end, :n_pages]
         if n_pages == 1:

@@ -117,10 +117,15 @@ class Production:
         slots.stop[:] = -1
         slots.stop[..., 0] = target.stop
         trees.size[:], trees.kept[:] = len(parent), False
-        for array, values in zip(
-            trees[1:6], (parent, depth, token, probability, kept), strict=True
-        ):
-            array[0, :, : len(parent)] = values
+        drawn_tree = {
+            "parent": parent,
+            "depth": depth,
+            "token": token,
+            "probability": probability,
+            "kept": kept,
+        }
+        for name, values in drawn_tree.items():
+            getattr(trees, name)[0, :, : len(parent)] = values
         choices.root_token[0, :count] = drawn[:, 0]
         choices.node_token[0][:count, nodes[1:]] = drawn[:, 1:]
         choices.log_ratio[0, :count] = rng.choice(

@@ -9,10 +9,20 @@ import torch
 
 from models import flashinfer_interpreter
 from models.flashinfer_attention import FlashInferAttention
+from models.graph_attention import GraphAttention
+from models.graph_tiers import GraphTiers, Tier
+from models.kv_cache import KVCache, TokenBatch
+from models.paged_batch import lay_out_pages, pad_pages
 from tests.random_paged import Sizes, draw_paged
 
 CLASS = "BatchPrefillWithPagedKVCacheWrapper"
-NAMES = (CLASS, f"{CLASS}.plan", f"{CLASS}.run", "append_paged_kv_cache")
+NAMES = (
+    CLASS,
+    f"{CLASS}.reset_workspace_buffer",
+    f"{CLASS}.plan",
+    f"{CLASS}.run",
+    "append_paged_kv_cache",
+)
 
 
 class Call(NamedTuple):
@@ -35,6 +45,10 @@ class Recorder:
                 calls.append(Call(CLASS, args, kwargs))
                 super().__init__(*args, **kwargs)
 
+            def reset_workspace_buffer(self, *args: Any, **kwargs: Any) -> None:
+                calls.append(Call(f"{CLASS}.reset_workspace_buffer", (self, *args), kwargs))
+                super().reset_workspace_buffer(*args, **kwargs)
+
             def plan(self, *args: Any, **kwargs: Any) -> None:
                 calls.append(Call(f"{CLASS}.plan", (self, *args), kwargs))
                 super().plan(*args, **kwargs)
@@ -52,7 +66,7 @@ class Recorder:
 
 
 def recorded_calls() -> list[Call]:
-    """All calls of a pass over trees and one over chains."""
+    """All calls of a pass over trees and one over chains, each planned for a graph as well."""
     recorder = Recorder()
     attention = FlashInferAttention(recorder, torch.device("cpu"), workspace_bytes=16)
     for kind in ("trees", "chains"):
@@ -61,7 +75,18 @@ def recorded_calls() -> list[Call]:
         plan = attention.plan(batch, cache, case.query.shape[1])
         plan.store(0, case.keys, case.values, cache)
         plan.attend(0, case.query, cache, batch.first_slot, batch.end_slot)
+        _plan_in_graph(attention, batch, cache, case.query.shape[1])
     return recorder.calls
+
+
+def _plan_in_graph(
+    attention: FlashInferAttention, batch: TokenBatch, cache: KVCache, heads: int
+) -> None:
+    """What a graph asks of the package: another wrapper, and a plan in its arrays."""
+    tier = Tier(4, 32)
+    paged = lay_out_pages(batch, cache.tables, cache.page_size)
+    padded = pad_pages(paged, *tier, 0, cache.page_size)
+    GraphAttention(attention, cache, GraphTiers()).plan(padded, tier, heads)
 
 
 def refused_calls(package: Any) -> list[str]:

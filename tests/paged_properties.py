@@ -97,7 +97,7 @@ def run_property(check: Callable[[Sizes], None], cases: int) -> int:
     """Run one property over so many random cases; how many ran. Raises where it does not hold."""
     ran = 0
 
-    @settings(max_examples=cases, database=None, deadline=None)
+    @settings(max_examples=cases, database=None, deadline=None, report_multiple_bugs=False)
     @given(sizes)
     def run(size: Sizes) -> None:
         nonlocal ran

@@ -276,7 +276,7 @@ def test_draft_step_is_a_fifth_of_what_six_cost_over_one(
 
     def timed(engine: Any, controller: Any) -> Iterator[Any]:
         for outcome in real(engine, controller):
-            depth = controller.inner.planned[-1]
+            depth = controller.controller.planned[-1]
             draft_s = 0.004 + 0.002 * (depth - 1) if depth else 0.0
             yield outcome._replace(draft_s=draft_s, verify_s=0.05)
 

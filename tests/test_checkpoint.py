@@ -13,6 +13,7 @@ from torch import Tensor
 
 from models.decoder import Decoder
 from models.errors import UserError
+from tests.device_twin import CARD, device_twin
 from tests.test_decoder import SHAPES, draw, logits_of, saved_model
 
 INDEX = "model.safetensors.index.json"
@@ -100,3 +101,13 @@ def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps([1]))
     with pytest.raises(UserError, match="holds a list"):
         Decoder.from_folder(tmp_path, torch.float32)
+
+
+def test_a_checkpoint_is_loaded_to_a_card(tmp_path: Path) -> None:
+    saved_model(tmp_path, torch.float64, SHAPES["qwen2.5"])
+    wanted = logits_of(Decoder.from_folder(tmp_path, torch.float64), draw(9))
+    with device_twin():
+        decoder = Decoder.from_folder(tmp_path, torch.float64, CARD)
+        assert decoder.device == decoder.layers[0].input_norm.device == decoder.cos.device == CARD
+        got = logits_of(decoder, draw(9)).cpu()
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from engine.errors import UserError
+from engine.workload import PRESETS
+from eval.contenders import named, subject_of
+from policies import registry
 from train import command_line
-from train.config import EvaluateConfig, TrainConfig
-from train.evaluation import named, seconds_a_run, served_workload, subject_of
+from train.config import EvaluateConfig, Serving, TrainConfig
+from train.evaluation import load_server, seconds_a_run, served_workload
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("train", "evaluate", "export")
+COMMANDS = ("train", "evaluate", "export", "record")
 HEAVY = ("torch", "stable_baselines3", "numba", "gymnasium", "transformers", "scipy")
 
 
@@ -51,7 +54,11 @@ def test_help_is_grouped_and_imports_nothing_heavy(command: str) -> None:
         (("train.py", "--seed", "x"), "Error parsing --seed"),
         (("train.py", "--workload", "shiftin"), "'shifting'"),
         (("train.py", "--baselines", "chian"), "no controller of that name; did you mean chain?"),
-        (("train.py", "--prompts", "/nowhere"), "no prompts at /nowhere"),
+        (("train.py", "--backend", "live", "--prompts", "/nowhere"), "no prompts at /nowhere"),
+        (
+            ("train.py", "--prompts", "/nowhere"),
+            "--prompts /nowhere: has no meaning with --backend",
+        ),
         (("train.py", "--resume", "/nowhere"), "/nowhere: no run folder"),
         (
             ("train.py", "--rollout", "50"),
@@ -133,6 +140,52 @@ def test_load_replaces_a_steady_load_and_multiplies_a_shifting_one() -> None:
 def test_controllers_get_the_tables_names() -> None:
     assert list(named(["chain(2)", "autoregressive"])) == ["chain(2)", "autoregressive"]
     assert subject_of(["chain", "eagle3"], ["a", "b"]) == "a"
+
+
+def test_a_wrapped_run_is_a_learned_controller(tmp_path: Path) -> None:
+    exported = tmp_path / "run" / "controller"
+    exported.mkdir(parents=True)
+    (exported / "manifest.json").write_text("{}")
+    for spec in (f"{tmp_path}/run", f"tiered:{tmp_path}/run", f"tiered:{exported}"):
+        assert registry.exported_folder(spec) == exported
+        assert subject_of(["chain", spec], ["a", "b"]) == "b"
+    for spec in ("tiered:", "tiered:chain", f"tiered:{tmp_path}/none", "chain"):
+        assert registry.exported_folder(spec) is None
+
+
+def test_a_files_lengths_hold_unless_the_flag_is_typed(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    path.write_text("load = 0.5\nmax_tokens = 300\n")
+    config = command_line.parse(TrainConfig, ["--workload", str(path)], "train.py")
+    assert served_workload(config.serving).max_tokens == 300
+    typed = ["--workload", str(path), "--max-tokens", "40"]
+    config = command_line.parse(TrainConfig, typed, "train.py")
+    assert served_workload(config.serving).max_tokens == 40
+    for preset in PRESETS:
+        assert served_workload(Serving(workload=preset)).max_tokens == 96
+
+
+def test_a_recording_alone_asks_for_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The live defaults are live's: on replay whatever was recorded is taken."""
+    from engine.replay.server import ReplayConfig, ReplayServer
+    from engine.serving import LiveConfig, LiveServer
+
+    asked: list[ReplayConfig | LiveConfig] = []
+
+    def load(config: ReplayConfig | LiveConfig) -> None:
+        asked.append(config)
+        raise UserError("enough")
+
+    monkeypatch.setattr(ReplayServer, "load", load)
+    monkeypatch.setattr(LiveServer, "load", load)
+    argv = ["--backend", "replay", "--recording", "other"]
+    replay = command_line.parse(TrainConfig, argv, "train.py").serving
+    for serving in (replay, Serving(backend="live")):
+        with pytest.raises(UserError, match="enough"):
+            load_server(serving)
+    recorded, live = asked
+    assert (recorded.model, recorded.drafter) == (None, None)
+    assert (live.model, live.drafter) == ("smollm2-135m-instruct", "eagle3")
 
 
 def test_time_is_shared_among_runs() -> None:

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from engine import compute
-from engine.compute import choose_dtype
+from engine.compute import choose_device, choose_dtype
 from engine.errors import UserError
+from engine.tiny import tiny_server
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,14 @@ def test_auto_takes_the_faster(faster: torch.dtype, monkeypatch: pytest.MonkeyPa
 
 def test_the_probe_measures_both() -> None:
     assert choose_dtype("auto", hidden=8, inner=16) in (torch.float32, torch.bfloat16)
+
+
+def test_devices_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(UserError, match="device 'tpu' is unknown; expected auto, cpu, cuda"):
+        choose_device("tpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto") == torch.device("cpu")
+    for asked in (lambda: choose_device("cuda"), lambda: tiny_server(device="cuda")):
+        with pytest.raises(UserError, match=r"cuda was asked for, .* finds no card; install"):
+            asked()

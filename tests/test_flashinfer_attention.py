@@ -70,11 +70,17 @@ def test_a_missing_or_another_flashinfer_is_refused(monkeypatch: pytest.MonkeyPa
 def test_trees_go_to_fa2_with_a_mask_and_chains_choose_freely_without() -> None:
     calls = recorded_calls()
     made = [call.kwargs["backend"] for call in calls if call.name == CLASS]
-    tree, chain = (call for call in calls if call.name == f"{CLASS}.plan")
-    assert made == ["fa2", "auto"]
+    plans = [call for call in calls if call.name == f"{CLASS}.plan"]
+    tree, tree_graph, chain, chain_graph = plans
+    assert made == ["fa2", "auto", "fa2", "fa2"]
     assert tree.args[0].backend == "fa2" and tree.kwargs["custom_mask"].dtype == torch.bool
     assert chain.args[0].backend == "auto" and chain.kwargs["causal"]
     assert not {"custom_mask", "packed_custom_mask"} & set(chain.kwargs)
+    # A mask that is packed on the card would make the host wait for its length.
+    assert tree_graph.kwargs["packed_custom_mask"].dtype == torch.uint8
+    assert chain_graph.kwargs["causal"] and all(
+        call.args[0].use_cuda_graph for call in (tree_graph, chain_graph)
+    )
 
 
 @pytest.fixture(scope="module")

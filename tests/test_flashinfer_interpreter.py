@@ -210,6 +210,7 @@ def test_refuses_what_flashinfer_would_not_take() -> None:
         (dict(paged_kv_last_page_len=paged.last_page_len + 4), "not filled with 1 to 4 rows"),
         (dict(paged_kv_indices=paged.kv_indices[:-1]), "ends behind paged_kv_indices"),
         (dict(paged_kv_indptr=paged.kv_indptr[:-1]), "differ in length"),
+        (dict(max_token_per_sequence=99), "99 is not the longest"),
     ):
         with pytest.raises(ValueError, match=message):
             planned(case, paged, **changed)

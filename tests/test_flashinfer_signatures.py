@@ -45,5 +45,14 @@ def test_another_signature_is_noticed() -> None:
         append_paged_kv_cache=flashinfer_interpreter.append_paged_kv_cache,
     )
     refused = refused_calls(package)
-    assert len(refused) == 2 and all(".plan: " in line for line in refused)
+    assert len(refused) == 4 and all(".plan: " in line for line in refused)
     assert any("page_size is unknown" in line for line in differing_parameters(package))
+
+
+def test_plans_say_which_request_is_the_longest() -> None:
+    """Else it looks for it in Python; told the longest context, too, it would plan nothing."""
+    plans = [call for call in recorded_calls() if call.name.endswith(".plan")]
+    for call in plans:
+        longest = call.kwargs["max_token_per_sequence"]
+        assert type(longest) is int and longest == int(call.args[1].diff().max())
+        assert "max_sequence_kv" not in call.kwargs

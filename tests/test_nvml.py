@@ -278,7 +278,7 @@ def test_a_thread_reads_the_card_until_it_is_closed(monkeypatch: pytest.MonkeyPa
 
     nvml.on_power = on_power
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    meter = open_gpu_meter(rate_hz=1000.0)
+    meter = open_gpu_meter()
     assert meter is not None and meter.is_measured
     assert "gpu-meter" in {thread.name for thread in threading.enumerate()}
     assert enough.wait(30)

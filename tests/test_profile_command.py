@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,10 +72,12 @@ def test_the_options_say_what_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(LiveServer, "load", load)
     words = "--model big --drafter model --draft-model small --dtype float32 --threads 1 --slots 4"
+    wanted = LiveConfig(
+        "big", dtype="float32", slots=4, threads=1, drafter="model", draft_model="small"
+    )
     assert command.main(words.split()) == 2
-    assert asked == [
-        LiveConfig("big", dtype="float32", slots=4, threads=1, drafter="model", draft_model="small")
-    ]
+    assert command.main([*words.split(), "--no-graphs"]) == 2
+    assert asked == [wanted, dataclasses.replace(wanted, graphs=False)]
 
 
 def test_an_interrupted_run_keeps_the_earlier_profile(

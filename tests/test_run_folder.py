@@ -41,6 +41,23 @@ def test_a_folder_with_something_in_it_is_not_taken(tmp_path: Path) -> None:
         RunFolder.create(TrainConfig(out=tmp_path), datetime(2026, 1, 1))
 
 
+@pytest.mark.parametrize("own_name", [None, "../../elsewhere"])
+def test_a_run_folder_is_one_folder_in_runs(
+    own_name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a workload is called: a trace has a path in its name, a file may name itself."""
+    monkeypatch.chdir(tmp_path)
+    text = "arrival_s,prompt_tokens,output_tokens\n0,1,1\n"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.csv").write_text(text)
+    (tmp_path / "own.toml").write_text(f'name = "{own_name}"\nload = 1.0\n')
+    workload = "csv:data/mine.csv" if own_name is None else "own.toml"
+    config = TrainConfig(serving=Serving(workload=workload))
+    run = RunFolder.create(config, datetime(2026, 1, 1))
+    assert run.path.resolve().parent == (tmp_path / "runs").resolve()
+    assert run.path.name.startswith("ppo-") and run.path.name.endswith("-20260101-000000")
+
+
 def test_a_full_disk_leaves_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

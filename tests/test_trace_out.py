@@ -12,6 +12,8 @@ from rich.console import Console
 from engine.errors import UserError
 from engine.tiny import tiny_server
 from engine.workload import PromptSet
+from eval.compare import observed
+from eval.contenders import named
 from train import evaluation
 from train.config import Serving
 from train.interrupt import StopRequest
@@ -22,7 +24,7 @@ def tiny_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests of random ids, since the tiny server has no tokenizer."""
     from engine.request import Request
 
-    def draw(*_: object) -> object:
+    def draw(*_: object, **__: object) -> object:
         return lambda rng: [
             Request(i, i % 3, rng.integers(0, 64, 5).tolist(), 6, 0.001 * i) for i in range(4)
         ]
@@ -35,8 +37,8 @@ def test_every_run_leaves_its_files(tmp_path: Path, tiny_prompts: None) -> None:
     with StopRequest() as stop:
         evaluation.compare(
             tiny_server(),
-            Serving(workload="steady"),
-            evaluation.named(["autoregressive", "chain(2)"]),
+            Serving("live", workload="steady"),
+            named(["autoregressive", "chain(2)"]),
             "autoregressive",
             2,
             5.0,
@@ -62,4 +64,4 @@ def test_every_run_leaves_its_files(tmp_path: Path, tiny_prompts: None) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"--trace-out .*file: the folder cannot be made"):
-        evaluation.observed(tmp_path / "file", "tiny", "chain(2)", 0)
+        observed(tmp_path / "file", "tiny", "chain(2)", 0)

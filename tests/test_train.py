@@ -54,7 +54,7 @@ def settings(workload: Path, out: Path, **learning: Any) -> TrainConfig:
     values = {"minutes": 0.05, "rollout": 16, "batch": 8, "epochs": 2, "decide_every": 2}
     return TrainConfig(
         learning=Learning(**(values | learning)),
-        serving=Serving(workload=str(workload), max_tokens=8),
+        serving=Serving(backend="live", workload=str(workload), max_tokens=8),
         evaluation=Evaluation(2, 1.2, ("autoregressive", "eagle3(3,4,8)")),
         out=out,
     )

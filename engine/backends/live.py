@@ -1,8 +1,13 @@
-"""The live backend on the CPU: target decoder, KV cache, draft head, for one replica.
+"""The live backend: target decoder, KV cache, drafter, for one replica, on the networks' device.
 
 Tree keys and values are written right behind a slot's context; committing moves the accepted ones
 to the front and gives back the pages that held nothing else. What a step needs is reserved in
 `pool` before it.
+
+Layouts, trees and tokens are the host's; networks, caches and features may be on a card. Then a
+step goes there without waiting, and waits where it reads: the children of a draft step, the tokens
+of a verification. The engine's clock is read behind these reads, so each part is charged the work
+that it asked for. Moves of a commit are not waited for and fall to the next read.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from torch import Tensor
 
 from engine.backends.flat import FlatBatch
 from engine.backends.protocol import Children, Choices
+from engine.card import held_bytes, wait_for
 from engine.drafters.build import DraftNetwork, make_drafter
 from engine.drafters.protocol import Drafter
 from engine.kernels.beam import BeamState
@@ -25,8 +31,8 @@ from engine.request import Request
 from engine.sampling.logprobs import emitted_logprobs
 from engine.sampling.sampler import Sampler
 from engine.state import SlotState, TreeState
-from engine.telemetry import resident_bytes
 from models.decoder import Decoder
+from models.upload import upload_rows
 
 MEMORY_AGE_S = 0.1
 
@@ -75,6 +81,7 @@ class LiveBackend:
         n = lay_out_rows(first, stop, slots.text[0], 0, self.flat.rows, mask)
         hidden = self._forward(n, mask)
         if end < slots.to_prefill[0, slot]:
+            wait_for(self.decoder.device)  # nothing is read, but the chunk's time is its own
             return -1  # the vocabulary product is for the prompt's last token alone
         logits = self.decoder.logits(hidden[-1:])
         return self.sampler.first(slot, logits, slots.text[0], end)
@@ -129,7 +136,8 @@ class LiveBackend:
         self.pool.claim(self.flat.slots(n), batch.rows.numpy())
         hidden, features = self.decoder.forward(batch, self.cache, self.capture)
         if self.features is not None and features is not None:
-            self.features[batch.slots, batch.rows] = features
+            there = batch.on(features.device)
+            self.features[there.slots, there.rows] = features
         return hidden
 
     @torch.inference_mode()
@@ -145,7 +153,7 @@ class LiveBackend:
             self.moves,
         )
         if n:
-            where, sources, targets = torch.from_numpy(self.moves[:, :n])
+            where, sources, targets = upload_rows(self.moves[:, :n], self.decoder.device)
             self.cache.move(where, sources, targets)
             if self.features is not None:
                 self.features[where, targets] = self.features[where, sources]
@@ -162,8 +170,11 @@ class LiveBackend:
         self.drafter.release(slot)
 
     def memory_bytes(self) -> int:
-        """Resident memory of this process, at most MEMORY_AGE_S old: asking opens a file."""
+        """Resident memory of this process, on a card what tensors hold of it.
+
+        At most MEMORY_AGE_S old: asking opens a file, or walks through the allocator's books.
+        """
         now = monotonic()
         if now - self._memory_read_s > MEMORY_AGE_S:
-            self._memory_read_s, self._memory_bytes = now, resident_bytes()
+            self._memory_read_s, self._memory_bytes = now, held_bytes(self.decoder.device)
         return self._memory_bytes

@@ -61,7 +61,10 @@ def network_folder(
 def load_network(
     drafter: str, folder: Path | None, target: Decoder, target_folder: Path, dtype: torch.dtype
 ) -> DraftNetwork | None:
-    """The network in `folder`; raises UserError when it is damaged or not for this target."""
+    """The network in `folder`, where the target is.
+
+    Raises UserError when it is damaged or not for this target.
+    """
     if folder is None:
         return None
     if drafter == "eagle3":
@@ -72,7 +75,7 @@ def load_network(
             f"{folder}: the draft model's tokenizer has other tokens than the target's in "
             f"{target_folder}; choose a draft model of the target's family"
         )
-    return Decoder.from_folder(folder, dtype)
+    return Decoder.from_folder(folder, dtype, target.device)
 
 
 def positions(network: DraftNetwork | None) -> int | None:
@@ -94,7 +97,8 @@ def make_drafter(
     if isinstance(network, DraftHead):
         layers = network.feature_layers(target.config.layers)
         width = len(layers) * target.config.hidden_size
-        features = torch.zeros(limits.slots, capacity, width, dtype=target.dtype)
+        shape = (limits.slots, capacity, width)
+        features = torch.zeros(shape, dtype=target.dtype, device=target.device)
         return Eagle3Drafter(network, features, limits, capacity, layers)
     if isinstance(network, Decoder):
         return ModelDrafter(network, target, limits, capacity)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.backends.flat import FlatBatch
 from engine.backends.protocol import Children
+from engine.drafters.best_on_device import read_best_children
 from engine.kernels.beam import BeamState
 from engine.kernels.best import best_children
 from engine.kernels.layout import lay_out_beam, lay_out_rows
@@ -30,7 +30,7 @@ class CatchUp(NamedTuple):
     """Committed rows that run together."""
 
     batch: TokenBatch
-    last: Tensor  # [n] index in the batch of the rows that complete their slot
+    last: Ints  # [n] index in the batch of the rows that complete their slot
     slots: Ints  # [n] their slots
 
 
@@ -64,7 +64,7 @@ class CommittedRows:
             n = lay_out_rows(self.done, until, text, shift, self.flat.rows, mask)
             batch, where = self.flat.batch(n, mask), self.flat.slots(n)
             last = np.flatnonzero(batch.rows.numpy() == end[where] - 1)
-            yield CatchUp(batch, torch.from_numpy(last), where[last])
+            yield CatchUp(batch, last, where[last])
             self.done[:] = until
 
     def beam(self, step: int, committed: Ints, trees: TreeState, beam: BeamState) -> BeamBatch:
@@ -88,9 +88,16 @@ class CommittedRows:
 def write_best(logits: Tensor, tokens: Tensor | None, at: tuple[Ints, Ints], to: Children) -> None:
     """The best children by logits [T, V], written at (slots [T], places [T]).
 
-    `tokens` [V] are the target's ids where the drafter numbers tokens otherwise.
+    `tokens` [V] are the target's ids where the drafter numbers tokens otherwise. Logits on a card
+    are searched there, and the host waits for what was found. Raises FloatingPointError where a
+    logit is not finite.
     """
     # The draft distribution is only ever compared with itself, float32 serves any dtype.
-    scores, ids = logits.float().numpy(), NO_IDS if tokens is None else tokens.numpy()
-    if not best_children(scores, ids, *at, to.token[0], to.probability[0]):
+    scores = logits.float()
+    if scores.device.type == "cpu":
+        ids = NO_IDS if tokens is None else tokens.numpy()
+        fine = best_children(scores.numpy(), ids, *at, to.token[0], to.probability[0])
+    else:
+        fine = read_best_children(scores, tokens, *at, to)
+    if not fine:
         raise FloatingPointError("the draft network's logits are not numbers")

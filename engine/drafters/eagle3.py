@@ -18,6 +18,7 @@ from engine.kernels.beam import BeamState
 from engine.protocol import Bools, Limits
 from engine.state import SlotState, TreeState
 from models.draft_head import DraftHead
+from models.upload import upload_rows
 
 
 class Eagle3Drafter(Drafter):
@@ -38,18 +39,24 @@ class Eagle3Drafter(Drafter):
         self.rows = CommittedRows(limits, capacity)
         self.cache = head.new_cache(limits.slots, self.rows.cache_rows)
         self.states = torch.zeros(
-            limits.slots, limits.max_width, head.config.hidden_size, dtype=head.dtype
+            limits.slots,
+            limits.max_width,
+            head.config.hidden_size,
+            dtype=head.dtype,
+            device=head.device,
         )
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """Run the committed rows that are new and score the root's children."""
         # Row i pairs the features at i with the token at i + 1, so the last row has the root.
         for new in self.rows.catch_up(drafting[0], slots.context[0], slots.text[0], 1):
-            states = self.head.combine(self.features[new.batch.slots, new.batch.rows])
+            there = new.batch.on(self.head.device)
+            states = self.head.combine(self.features[there.slots, there.rows])
             outputs = self.head.forward(new.batch, states, self.cache)
             if len(new.slots):
-                outputs = outputs[new.last]
-                self.states[torch.from_numpy(new.slots), 0] = outputs
+                last, done = upload_rows((new.last, new.slots), self.head.device)
+                outputs = outputs[last]
+                self.states[done, 0] = outputs
                 at = new.slots, np.zeros_like(new.slots)
                 write_best(self.head.logits(outputs), self.head.target_ids, at, children)
 
@@ -61,9 +68,9 @@ class Eagle3Drafter(Drafter):
             return
         batch, where, place = self.rows.beam(step, slots.context[0], trees, beam)
         parent = beam.parent_row[0][where, place]
-        states = self.states[batch.slots, torch.from_numpy(parent)]
-        outputs = self.head.forward(batch, states, self.cache)
-        self.states[batch.slots, torch.from_numpy(place)] = outputs
+        slot, above, own = upload_rows((where, parent, place), self.head.device)
+        outputs = self.head.forward(batch, self.states[slot, above], self.cache)
+        self.states[slot, own] = outputs
         write_best(self.head.logits(outputs), self.head.target_ids, (where, place), children)
 
     def release(self, slot: int) -> None:

@@ -44,7 +44,7 @@ class Guarded(DrafterWrapper):
             self.drafter.draft_next(step, slots, trees, beam, children)
         except Exception as error:  # as above
             self._note(error)
-            trees.size[:] = 0
+            trees.size[:] = trees.scored[:] = 0
             beam.size[:] = 0
 
     def _note(self, error: Exception) -> None:

@@ -16,6 +16,7 @@ from engine.kernels.beam import BeamState
 from engine.protocol import Bools, Limits
 from engine.state import SlotState, TreeState
 from models.decoder import Decoder
+from models.upload import upload_rows
 
 
 class ModelDrafter(Drafter):
@@ -47,7 +48,8 @@ class ModelDrafter(Drafter):
             hidden, _ = self.decoder.forward(new.batch, self.cache)
             if len(new.slots):
                 at = new.slots, np.zeros_like(new.slots)
-                write_best(self.decoder.logits(hidden[new.last]), None, at, children)
+                (last,) = upload_rows((new.last,), self.decoder.device)
+                write_best(self.decoder.logits(hidden[last]), None, at, children)
 
     def draft_next(
         self, step: int, slots: SlotState, trees: TreeState, beam: BeamState, children: Children

@@ -23,15 +23,20 @@ def likeliest(logits: Tensor) -> tuple[Tensor, Bools]:
     """Tokens [n] with the largest logits of rows [n, vocabulary]; rows of which it is a number.
 
     Of equals the lowest token, 0.0 counting as larger than -0.0. A row with a NaN anywhere, or with
-    nothing but -inf, has none.
+    nothing but -inf, has none. Both answers are on the host: logits on a card are searched there,
+    and the host waits for one copy of what was found.
     """
-    if logits.dtype == torch.float32 and logits.is_contiguous():
+    if logits.dtype == torch.float32 and logits.is_contiguous() and logits.device.type == "cpu":
         token = np.empty(len(logits), np.int64)
         finite = np.empty(len(logits), np.bool_)
         largest_of_rows(logits.numpy().view(np.int32), token, finite)
         return torch.from_numpy(token), finite
     found = logits.argmax(-1)  # to which a NaN is larger than any number
-    return found, torch.isfinite(logits.gather(1, found[:, None])[:, 0]).numpy()
+    is_number = torch.isfinite(logits.gather(1, found[:, None])[:, 0])
+    if logits.device.type == "cpu":
+        return found, is_number.numpy()
+    found = torch.where(is_number, found, -1).cpu()
+    return found.clamp(min=0), (found >= 0).numpy()
 
 
 @njit(cache=True, parallel=True)

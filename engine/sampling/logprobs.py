@@ -1,6 +1,6 @@
 """Log probabilities of emitted tokens, from the raw logits: before penalty, temperature, filters.
 
-They are computed for the requests that ask and for nobody else.
+They are computed for the requests that ask and for nobody else, where the logits are.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.protocol import Ints
 from engine.state import TreeState
+from models.upload import upload_rows
 
 if TYPE_CHECKING:
     from engine.backends.protocol import Choices
@@ -31,9 +31,9 @@ def fill_logprobs(
     `rows` index the logits [T, vocabulary] and, with them, `slot` and `candidate` [T]; a slot has
     all of its rows among them or none.
     """
-    levels = logits[torch.from_numpy(rows)].double()
+    (index,) = upload_rows((rows,), logits.device)
+    levels = logits[index].double()
     levels -= levels.logsumexp(-1, keepdim=True)
-    logs = levels.numpy()
     slot, candidate = slot[rows], candidate[rows]
     row_of = np.zeros((trees.parent.shape[1], trees.parent.shape[2] + 1), np.int64)
     row_of[slot, candidate + 1] = np.arange(len(rows))
@@ -41,12 +41,15 @@ def fill_logprobs(
     chosen = np.where(
         root, choices.root_token[0][slot], choices.node_token[0][slot, np.maximum(candidate, 0)]
     )
-    own = logs[np.arange(len(rows)), chosen]
-    choices.root_logprob[0][slot[root]] = own[root]
-    choices.node_logprob[0][slot[node], candidate[node]] = own[node]
     at = slot[node], candidate[node]
     above = row_of[slot[node], trees.parent[0][at] + 1]
-    choices.own_logprob[0][at] = logs[above, trees.token[0][at]]
+    line = np.concatenate((np.arange(len(rows)), above))
+    token = np.concatenate((chosen, trees.token[0][at]))
+    logs = levels[upload_rows((line, token), logits.device)].cpu().numpy()
+    own = logs[: len(rows)]
+    choices.root_logprob[0][slot[root]] = own[root]
+    choices.node_logprob[0][slot[node], candidate[node]] = own[node]
+    choices.own_logprob[0][at] = logs[len(rows) :]
 
 
 def emitted_logprobs(slot: int, trees: TreeState, choices: Choices) -> list[float]:

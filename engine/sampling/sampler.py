@@ -2,6 +2,10 @@
 
 Greedy requests cost one argmax. Whatever needs more (temperature, penalty, a margin, log
 probabilities) is worked out for the rows that need it, in batches over all requests at once.
+
+Logits on a card are searched there and the host reads the tokens, once. Rows that need a draw are
+brought to the host, for the noise is ours, keyed by seed, position and token: samplers of a card
+draw noise of their own, under which a text would depend on what else is served.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from engine.sampling.logprobs import fill_logprobs, log_probability
 from engine.sampling.params import GREEDY
 from engine.sampling.penalty import penalise
 from engine.state import SlotState, TreeState
+from models.upload import upload_rows
 
 
 class Rows(NamedTuple):
@@ -104,7 +109,7 @@ class Sampler:
             rows = Rows(np.array([slot]), np.array([-1]), np.array([0]))
             lengths = np.full(len(text), length)
             there = Text(lengths, text, none, none)
-            token = int(self._draw(logits, best, rows, there).token[0])
+            token = int(self._draw(_on_host(logits), best, rows, there).token[0])
         if self.logprobs[slot]:
             self.first_logprob[slot] = log_probability(logits[0], token)
         return token
@@ -140,10 +145,11 @@ class Sampler:
             some = Rows(slot[rows], candidate[rows], depth)
             text = Text(slots.context[0] + 1, slots.text[0], trees.parent[0], trees.token[0])
             if len(rows) < len(logits):
-                index = torch.from_numpy(rows)
-                drawn = self._draw(logits[index], best[index], some, text)
+                (index,) = upload_rows((rows,), logits.device)
+                mine = best[torch.from_numpy(rows)]
+                drawn = self._draw(_on_host(logits[index]), mine, some, text)
             else:  # no copy of what may be many megabytes
-                drawn = self._draw(logits, best, some, text)
+                drawn = self._draw(_on_host(logits), best, some, text)
             token[rows] = drawn.token
             if loose.any():
                 self._compare(drawn, some, loose, trees, choices)
@@ -155,7 +161,10 @@ class Sampler:
             fill_logprobs(logits, asked, slot, candidate, trees, choices)
 
     def _draw(self, logits: Tensor, best: Tensor, rows: Rows, text: Text) -> Drawn:
-        """Choose a token for each row of logits [n, vocabulary], the likeliest tokens [n] known."""
+        """Choose a token for each row of the host's logits [n, vocabulary].
+
+        `best` [n] are the likeliest tokens.
+        """
         wide = logits.dtype in (torch.float32, torch.float64)
         levels = (logits if wide else logits.float()).contiguous()
         at = rows.slot
@@ -212,6 +221,13 @@ class Sampler:
             trees.token[0],
             choices.log_ratio[0],
         )
+
+
+def _on_host(logits: Tensor) -> Tensor:
+    """The logits in the host's memory, themselves where they are there; 16 bits come as float32."""
+    if logits.device.type == "cpu":
+        return logits
+    return (logits if logits.dtype == torch.float64 else logits.float()).cpu()
 
 
 def _has_children(slot: Ints, candidate: Ints, trees: TreeState) -> Bools:
