@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
@@ -22,11 +22,19 @@ from train.chart_lines import LAYOUT, ChartLines, chart_of
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
 from train.timed_ppo import ELAPSED
-from train.window import REWARD, Watched
+from train.window import REWARD
 
 LOG_EVERY_S = 5.0
 SAVE_EVERY_S = 30.0
 SHOW_EVERY_S = 0.5
+
+
+class HasFigures(Protocol):
+    """An environment that is watched."""
+
+    def figures(self) -> dict[str, float]:
+        """Tags and values of what its engines did lately."""
+        ...
 
 
 class Clock:
@@ -92,7 +100,7 @@ def run_logger(folder: Path, metrics: Path) -> Logger:
 class Recorder(BaseCallback):
     """Writes the window's figures every few seconds."""
 
-    def __init__(self, watched: Watched, clock: Clock) -> None:
+    def __init__(self, watched: HasFigures, clock: Clock) -> None:
         super().__init__()
         self._watched, self._clock = watched, clock
         self._last_s = clock.elapsed_s
@@ -153,7 +161,9 @@ class Saver(BaseCallback):
 class Bar(BaseCallback):
     """Moves the progress line."""
 
-    def __init__(self, line: ProgressLine, watched: Watched, clock: Clock, total_s: float) -> None:
+    def __init__(
+        self, line: ProgressLine, watched: HasFigures, clock: Clock, total_s: float
+    ) -> None:
         super().__init__()
         self._line, self._watched, self._clock, self._total_s = line, watched, clock, total_s
         self._last_s, self._first_step = -math.inf, 0

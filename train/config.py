@@ -18,46 +18,64 @@ from train.command_line import leaves, nearest
 
 ALGORITHMS = ("ppo",)
 BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
+DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
+LIVE_ONLY = ("draft_head", "draft_model", "device", "attention", "dtype", "threads", "prompts")
+REPLAY_ONLY = ("recording",)
 
 
 @dataclass(frozen=True)
 class Serving:
     """What is served, and how much of it."""
 
-    backend: Literal["live"] = "live"
-    """Live: neural models on this machine."""
-    model: str = "smollm2-135m-instruct"
-    """Target: a registered name or a folder in Hugging Face format."""
+    backend: Literal["replay", "live"] = "replay"
+    """Replay: what a live engine recorded, in modelled time; live: neural models, here and now."""
+    recording: Path | None = None
+    """For replay: folder that record.py made; none: the one that ships with DraftGym."""
+    profile: Path | None = None
+    """Hardware profile; none: on live the one measured here, on replay the one that ships with
+    DraftGym."""
+    model: str | None = None
+    """Target: a registered name or a folder in Hugging Face format; none: on live
+    smollm2-135m-instruct, on replay what was recorded."""
     draft_head: Path | None = None
     """EAGLE-3 checkpoint folder; none: the registered head of the model."""
-    drafter: Literal["eagle3", "model", "prompt-lookup"] = "eagle3"
-    """What proposes candidate trees: a draft head, a smaller decoder, or n-grams of the text."""
+    drafter: Literal["eagle3", "model", "prompt-lookup"] | None = None
+    """What proposes candidate trees: a draft head, a smaller decoder, or n-grams of the text; none:
+    on live eagle3, on replay what was recorded."""
     draft_model: str | None = None
     """For the drafter `model`: a registered name or a folder, with the target's vocabulary."""
     page_size: int | None = None
-    """Tokens of a KV page; none: one page a request."""
+    """Tokens of a KV page; none: one page a request, with FlashInfer 16 tokens."""
     kv_pool_tokens: int | None = None
     """Tokens that the KV pool holds; none: all slots full. Fewer are memory pressure."""
     order: Literal["fcfs", "priority", "edf"] = "fcfs"
     """Who of the waiting requests is next: first come, the class's priority, earliest deadline."""
     overload: Literal["none", "reject", "degrade", "minimum-progress"] = "none"
     """What the engine does when more is demanded than it can give."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the networks compute. Auto: on a card where torch finds one, else on the processor."""
+    attention: Literal["auto", "plain", "flashinfer", "interpreter"] = "auto"
+    """Auto: FlashInfer on a card in 16 bits, else plain. Interpreter: FlashInfer's calls, computed
+    on the processor."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    """Auto: what two seconds of measuring find fastest."""
+    """Auto: bfloat16 on a card, on the processor what two seconds of measuring find fastest."""
     threads: int = 0
-    """Cores for the networks; 0: all of them."""
+    """Cores for the networks; 0: all of them. On a card they matter little."""
     workload: str = "shifting"
-    """A preset (steady, shifting, overload) or a TOML file."""
+    """A preset (steady, shifting, three-peaks, overload), a TOML or .csv file, or a trace as
+    NAME:PATH or NAME:PATH#PART (`python -m engine.workload --help` lists them)."""
     load: float | None = None
     """Arrival rate in multiples of measured capacity, none: as the workload says; the loads of a
     shifting workload are multiplied by it."""
-    max_tokens: int = 96
-    """Longest answer; short ones let a few minutes hold many requests."""
+    max_tokens: int | None = None
+    """Longest answer; short ones let a few minutes hold many requests. None: 96 with a preset or a
+    trace, what a workload file says."""
     prompt_tokens: int | None = None
     """Longest prompt, longer ones are cut to it; none: 96 with a preset, what a workload file says.
-    On a processor reading is slow: long prompts hold up all that run, whatever tree is chosen."""
+    On a processor reading is slow: long prompts hold up all that run, whatever tree is chosen.
+    On replay texts with longer prompts are left out; none: 512 with a preset."""
     prompts: Path | None = None
-    """JSONL file or folder of prompts; none: those that ship with DraftGym."""
+    """For live: JSONL file or folder of prompts; none: those that ship with DraftGym."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +89,9 @@ class Learning:
     decide_every: int = 4
     """Engine iterations that a decision stands for."""
     rollout: int = 32
-    """Decisions between two updates."""
+    """Decisions between two updates; on replay of each of the engines that are stepped at once."""
     batch: int = 32
-    """Decisions in a gradient step."""
+    """Decisions in a gradient step, likewise."""
     epochs: int = 8
     """Passes over a rollout in an update."""
     learning_rate: float = 1e-3
@@ -87,17 +105,18 @@ class Learning:
 class Evaluation:
     """What the trained controller is compared with, and for how long."""
 
-    eval_seeds: int = 3
-    """Seeded arrivals; every controller serves each of them."""
-    eval_seconds: float = 180.0
-    """Engine time for all of the comparison."""
+    eval_seeds: int | None = None
+    """Seeded arrivals; every controller serves each of them. None: 10 on replay, 3 live."""
+    eval_seconds: float | None = None
+    """Engine time for all of the comparison. None: 2,400 on replay, where they pass in a minute or
+    two, and 180 live."""
     baselines: tuple[str, ...] = BASELINES
     """Controllers to compare with."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Train a controller on a live engine, compare it with fixed trees, and export it."""
+    """Train a controller on an engine, live or replayed, compare it, and export it."""
 
     learning: Learning = field(default_factory=Learning)
     serving: Serving = field(default_factory=Serving)
@@ -110,6 +129,13 @@ class TrainConfig:
     """TOML file of settings, keys named as these options; the command line overrides it."""
     resume: Path | None = None
     """Run folder to go on with; its settings hold unless given anew."""
+
+    @property
+    def comparison(self) -> tuple[int, float]:
+        """Seeds and engine seconds of the comparison, by the backend where they are left open."""
+        seeds, seconds = self.evaluation.eval_seeds, self.evaluation.eval_seconds
+        usual_seeds, usual_s = (10, 2400.0) if self.serving.backend == "replay" else (3, 180.0)
+        return (usual_seeds if seeds is None else seeds), (usual_s if seconds is None else seconds)
 
     def check(self) -> None:
         """Raise UserError for a value that cannot be meant."""
@@ -138,7 +164,7 @@ class TrainConfig:
                 f"--rollout {learning.rollout} --batch {learning.batch}: expected a rollout of "
                 "at least 2 that the batch divides"
             )
-        if evaluation.eval_seeds and not evaluation.baselines:
+        if self.comparison[0] and not evaluation.baselines:
             raise UserError("--baselines: expected at least one controller; or --eval-seeds 0")
 
 
@@ -205,6 +231,13 @@ def check_serving(serving: Serving) -> None:
     _require("max_tokens", serving.max_tokens, 2)
     _require("prompt_tokens", serving.prompt_tokens, 1)
     _require("threads", serving.threads, 0)
+    unused = REPLAY_ONLY if serving.backend == "live" else LIVE_ONLY
+    for name in unused:
+        if (given := getattr(serving, name)) != getattr(Serving(), name):
+            raise UserError(
+                f"--{name.replace('_', '-')} {given}: has no meaning with --backend "
+                f"{serving.backend}; leave it out, or choose the other backend"
+            )
 
 
 def _require(name: str, value: Any, least: float, exclusive: bool = False) -> None:

@@ -1,18 +1,18 @@
-"""Comparing controllers on a live server: `evaluate.py`, and the end of `train.py`.
+"""Comparing controllers on a server, live or replay: `evaluate.py`, and the end of `train.py`.
 
-Composes workload, server and controllers; running, statistics and table are `eval`'s.
+Turns options into workload, server and controllers, and shows how far a comparison is. Running,
+statistics and table are `eval`'s.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,22 +21,23 @@ from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.errors import UserError
 from engine.protocol import Controller
 from engine.workload import PRESETS, PromptSet, WorkloadConfig, workload
-from policies import registry
+from engine.workload.unapplied import left_out
+from eval.compare import ARRIVING, over
+from eval.contenders import named, subject_of
+from eval.slug import slug
 from train.command_line import RUNS
-from train.config import EvaluateConfig, Serving
+from train.config import DEFAULT_DRAFTER, DEFAULT_MODEL, EvaluateConfig, Serving
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from engine.drawing import Draw
-    from engine.observability.outputs import Observers
-    from engine.serving import LiveServer
+    from engine.server import Server
     from eval.table import Report
     from train.interrupt import StopRequest
 
-ARRIVING = 0.6
 PROMPT_TOKENS = 96
-"""Share of a run in which requests arrive; the rest drains what is there."""
+"""Longest prompt of a preset, where none is given."""
 
 
 class Stopped(Exception):
@@ -49,7 +50,9 @@ def served_workload(serving: Serving) -> WorkloadConfig:
     A load replaces the workload's own; where regimes set it, theirs are multiplied.
     """
     lengths: dict[str, Any] = {"max_tokens": serving.max_tokens}
-    if serving.prompt_tokens is not None or serving.workload in PRESETS:
+    if serving.backend == "replay":  # recorded prompts cannot be cut
+        lengths |= {"prompt_tokens": serving.prompt_tokens}
+    elif serving.prompt_tokens is not None or serving.workload in PRESETS:
         lengths |= {"prompt_tokens": serving.prompt_tokens or PROMPT_TOKENS, "truncate": True}
     config = workload(serving.workload, **lengths)
     load = serving.load
@@ -64,60 +67,81 @@ def served_workload(serving: Serving) -> WorkloadConfig:
     return workload(serving.workload, **lengths, load=load)
 
 
-def load_server(serving: Serving) -> LiveServer:
-    """The live server that the options name; takes seconds. Raises UserError."""
+def load_server(serving: Serving) -> Server:
+    """The server that the options name; a live one takes seconds. Raises UserError."""
     from engine.overload import OverloadRule
-    from engine.serving import LiveConfig, LiveServer
 
-    server = LiveServer.load(
-        LiveConfig(
-            model=serving.model,
-            draft_head=serving.draft_head,
-            dtype=serving.dtype,
-            threads=serving.threads,
-            drafter=serving.drafter,
-            draft_model=serving.draft_model,
-            page_size=serving.page_size,
-            kv_pool_tokens=serving.kv_pool_tokens,
-        )
-    )
+    server = _replay_server(serving) if serving.backend == "replay" else _live_server(serving)
     server.settings = replace(
         server.settings, order=serving.order, overload=OverloadRule(serving.overload)
     )
     return server
 
 
-def drawing(server: LiveServer, serving: Serving, config: WorkloadConfig) -> Draw:
-    """Requests of `config` for `server` by generator."""
-    from engine import drawing as requests
+@contextmanager
+def closing(server: Server) -> Iterator[Server]:
+    """The server, which on leaving gives back what it holds of the machine, as a live one does."""
+    from engine.replay.server import ReplayServer
 
-    return requests.drawing(server, config, PromptSet.load(serving.prompts))
+    try:
+        yield server
+    finally:
+        if not isinstance(server, ReplayServer):
+            server.close()
 
 
-def named(specs: Sequence[str], option: str = "--policy") -> dict[str, Controller]:
-    """Controllers by the name that the table shows. Raises UserError for an unknown one.
+def _replay_server(serving: Serving) -> Server:
+    from engine.replay.server import ReplayConfig, ReplayServer
 
-    `option` is the flag that gave them.
-    """
-    found: dict[str, Controller] = {}
-    for spec in specs:
-        try:
-            controller = registry.make(spec)
-        except UserError as error:
-            raise UserError(f"{option} {error} (python evaluate.py --list shows them)") from error
-        name = controller.name
-        if registry.exported_folder(spec) is not None:
-            folder = Path(spec).resolve()
-            run = folder.parent if folder.name == "controller" else folder
-            name = f"{name} ({run.name})"
-        if name in found:
-            raise UserError(f"{option} {spec}: {name} is there already; name each controller once")
-        found[name] = controller
-    return found
+    return ReplayServer.load(
+        ReplayConfig(
+            recording=serving.recording,
+            profile=serving.profile,
+            model=serving.model,
+            drafter=serving.drafter,
+            page_size=serving.page_size,
+            kv_pool_tokens=serving.kv_pool_tokens,
+        )
+    )
+
+
+def _live_server(serving: Serving) -> Server:
+    from engine.serving import LiveConfig, LiveServer
+
+    return LiveServer.load(
+        LiveConfig(
+            model=serving.model or DEFAULT_MODEL,
+            draft_head=serving.draft_head,
+            device=serving.device,
+            attention=serving.attention,
+            dtype=serving.dtype,
+            threads=serving.threads,
+            drafter=serving.drafter or DEFAULT_DRAFTER,
+            draft_model=serving.draft_model,
+            page_size=serving.page_size,
+            kv_pool_tokens=serving.kv_pool_tokens,
+            profile=serving.profile,
+        )
+    )
+
+
+def drawing(
+    server: Server, serving: Serving, config: WorkloadConfig, held_out: bool = False
+) -> Draw:
+    """Requests of `config` for `server` by generator; on replay `held_out` says of which texts."""
+    from engine.replay.server import ReplayServer
+
+    if isinstance(server, ReplayServer):
+        from engine.replay.drawing import RecordedDrawing
+
+        return RecordedDrawing(server, config, held_out=held_out)
+    from engine.drawing import Drawing
+
+    return Drawing(server, config, PromptSet.load(serving.prompts))
 
 
 def compare(
-    server: LiveServer,
+    server: Server,
     serving: Serving,
     controllers: Mapping[str, Controller],
     subject: str,
@@ -135,62 +159,39 @@ def compare(
     alike. `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
     `stop` was requested between two runs.
     """
-    from eval import arrivals, runner, table
+    from engine.replay.server import ReplayServer
+    from eval import compare as comparing
+    from eval import table
     from train.progress import ProgressLine
 
-    config = shortened(served_workload(serving), ARRIVING * seconds)
-    episodes = arrivals.held_out(drawing(server, serving, config), seeds)
-    settings = replace(server.settings, horizon_s=seconds)
+    config = over(served_workload(serving), ARRIVING * seconds)
+    draw = drawing(server, serving, config, held_out=True)
     total = seeds * len(controllers)
+    begun_s = monotonic()
 
     with ProgressLine(console, "compare", total) as line:
 
         def announce(name: str, done: int, of: int) -> None:
             if stop.requested:
                 raise Stopped
-            line.update(done, f"run {done + 1} of {of}", name, left_s=(of - done) * seconds)
+            # Runs differ, but engine seconds say even less: a replay's pass in no time.
+            each_s = (monotonic() - begun_s) / done if done else None
+            left_s = None if each_s is None else (of - done) * each_s
+            line.update(done, f"run {done + 1} of {of}", name, left_s=left_s)
 
-        comparison = runner.run(
-            controllers,
-            episodes,
-            lambda requests: server.engine(requests, classes, settings),
-            announce=announce,
-            watch=None if trace_out is None else partial(observed, trace_out, serving.model),
+        comparison = comparing.compare(
+            server, draw, controllers, seeds, seconds, classes, announce, trace_out
         )
         line.update(total, f"{total} runs")
-    title = f"{described(serving, config)}, {seconds:g} s each"
+    is_replay = isinstance(server, ReplayServer)
+    modelled = ", replay, modelled time" if is_replay else ""
+    title = f"{described(serving, config)}{modelled}, {seconds:g} s each"
     if config.shifts is not None:
         low, high = config.shifts.duration_s
         title += f", regimes of {low:.2g} to {high:.2g} s"
-    return table.build(comparison, classes, title, subject, rng)
-
-
-def observed(folder: Path, model: str, controller: str, seed: int) -> Observers:
-    """Observers that write a run's files into a folder of its own. Raises UserError."""
-    from engine.observability.outputs import ObserverPaths, observers_from
-
-    run = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', controller).strip('-')}-seed{seed}"
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"--trace-out {folder}: the folder cannot be made ({error.strerror}); name another"
-        ) from error
-    paths = ObserverPaths(
-        trace_out=run / "trace.json",
-        metrics_out=run / "metrics.prom",
-        tree_log=run / "trees.jsonl",
-        acceptance_out=run / "acceptance.jsonl",
-    )
-    return observers_from(paths, model)
-
-
-def shortened(config: WorkloadConfig, duration_s: float) -> WorkloadConfig:
-    """The workload over `duration_s`; regimes too long to shift within it are shortened."""
-    shifts = config.shifts
-    if shifts is not None and shifts.duration_s[1] > duration_s:
-        shifts = replace(shifts, duration_s=(duration_s / 3, duration_s / 1.5))
-    return replace(config, duration_s=duration_s, shifts=shifts)
+    note = left_out(config, "replay" if is_replay else "live")
+    notes = [note] if note else []
+    return table.build(comparison, classes, title, subject, rng, is_replay, notes)
 
 
 def described(serving: Serving, config: WorkloadConfig) -> str:
@@ -217,13 +218,10 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
     controllers = named(config.policy)
     shown = served_workload(serving)
     PromptSet.load(serving.prompts)  # what is wrong with them is told before seconds of loading
-    from engine.atomic_write import write_atomic
-    from eval import table
-    from eval.versions import versions
+    from eval.results import write_results
     from train.interrupt import StopRequest
 
-    now = datetime.now()
-    out = config.out or RUNS / f"evaluate-{shown.name}-{now:%Y%m%d-%H%M%S}"
+    out = config.out or RUNS / f"evaluate-{slug(shown.name)}-{datetime.now():%Y%m%d-%H%M%S}"
     if config.out is not None:
         try:  # told now, not when the results are there
             out.mkdir(parents=True, exist_ok=True)
@@ -231,47 +229,20 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
             raise UserError(
                 f"--out {out}: the folder cannot be made ({error.strerror}); name another"
             ) from error
-    server = load_server(serving)
-    console.print(f"{server.describe()} · {described(serving, shown)}", highlight=False)
+    subject = subject_of(config.policy, list(controllers))
     rng = np.random.default_rng(config.seed)
-    with StopRequest() as stop:
+    with closing(load_server(serving)) as server, StopRequest() as stop:
+        console.print(f"{server.describe()} · {described(serving, shown)}", highlight=False)
         try:
             report = compare(
-                server,
-                serving,
-                controllers,
-                subject_of(config.policy, list(controllers)),
-                config.seeds,
-                config.seconds,
-                rng,
-                console,
-                stop,
-                trace_out=config.trace_out,
-            )
+                server, serving, controllers, subject, config.seeds, config.seconds, rng, console,
+                stop, trace_out=config.trace_out,
+            )  # fmt: skip
         except Stopped:
             raise KeyboardInterrupt from None  # nothing to keep
     show(report, console)
-    values = {**table.as_json(report), "versions": versions()}
-    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(out / "results.json", text + "\n")
-    write_atomic(out / "results.md", table.as_markdown(report))
+    write_results(report, out)
     return out
-
-
-def subject_of(specs: Sequence[str], names: Sequence[str]) -> str:
-    """Whom the verdict is about: the first learned controller, else the first."""
-    learned = [
-        name
-        for spec, name in zip(specs, names, strict=True)
-        if registry.exported_folder(spec) is not None
-    ]
-    return learned[0] if learned else names[0]
-
-
-def list_controllers() -> str:
-    """Name and summary of each, one a line."""
-    width = max(map(len, registry.ENTRIES))
-    return "\n".join(f"{n:<{width}}  {registry.ENTRIES[n].summary}" for n in registry.names())
 
 
 def seconds_a_run(total_s: float, seeds: int, controllers: int) -> float:

@@ -69,10 +69,11 @@ def _figures(run: RunFolder, model: TimedPPO, settings: TrainConfig, which: str)
 
     Only the last model was compared, so the verdict is kept for that one alone.
     """
+    serving = settings.serving
     training: dict[str, Any] = {
         "algorithm": settings.learning.policy,
         "made": "from a run's checkpoint",
-        "served": f"{settings.serving.model} · {settings.serving.workload} load",
+        "served": f"{serving.model or serving.backend} · {serving.workload} load",
         "machine": "the machine named in versions.json of the run",
         "seed": settings.seed,
         "verdict": "not compared with anything yet.",

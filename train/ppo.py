@@ -1,4 +1,4 @@
-"""PPO on a live engine: the environment, the model, how it is saved and taken up again.
+"""PPO on a live or replayed engine: environment, model, how it is saved and taken up again.
 
 What is discounted how is `train.timed_ppo`; what happens beside learning, `train.callbacks`.
 """
@@ -19,22 +19,30 @@ from stable_baselines3 import PPO
 
 import envs
 from engine.atomic_write import write_atomic
+from engine.classes import DEFAULT_CLASSES
 from engine.drawing import Draw
 from engine.errors import UserError
+from engine.replay.fleet.filling import refusal
+from engine.replay.server import ReplayServer
+from envs.episodes import ReplayEpisodes
+from envs.fleet import ServeFleet
+from policies.actions import ActionTable
 from train.callbacks import Bar, Clock, Limit, Recorder, Saver, run_logger
 from train.config import Learning, TrainConfig
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
 from train.run_folder import RunFolder
 from train.timed_ppo import TimedRolloutBuffer, TimedSteps
+from train.watched_fleet import WatchedFleet
 from train.window import Watched
 
 if TYPE_CHECKING:
-    from engine.serving import LiveServer
+    from engine.server import Server
 
 HIDDEN = (64, 64)
 GAE_LAMBDA = 0.95
 CAUTION = 0.7  # the next larger tier is half as likely at the start
+REPLICAS = 32  # engines on replay that are stepped at once
 ENDLESS = 10**9  # steps: time ends training
 
 
@@ -52,15 +60,25 @@ class TimedPPO(PPO):
         self.updates += 1
 
 
-def environment(server: LiveServer, draw: Draw, decide_every: int) -> Watched:
-    """`DraftGym/ServeLive-v0` on `server`, watched."""
+def environment(server: Server, draw: Draw, decide_every: int) -> Watched | WatchedFleet:
+    """The serving environment of `server`'s kind, watched: on replay REPLICAS of them at once.
+
+    Replay with memory pressure or an overload policy is served one replica at a time, as live is.
+    """
+    if isinstance(server, ReplayServer) and not refusal(server):
+        table = ActionTable(DEFAULT_CLASSES.names)
+        episodes = ReplayEpisodes(server, requests=draw)
+        return WatchedFleet(ServeFleet(episodes, REPLICAS, table, decide_every=decide_every))
     made = gymnasium.make(
-        envs.LIVE_ID, server=lambda: server, requests=draw, decide_every=decide_every
+        envs.SERVE_ID if isinstance(server, ReplayServer) else envs.LIVE_ID,
+        server=lambda: server,
+        requests=draw,
+        decide_every=decide_every,
     )
     return Watched(made)
 
 
-def new_model(env: Watched, config: TrainConfig) -> TimedPPO:
+def new_model(env: Watched | WatchedFleet, config: TrainConfig) -> TimedPPO:
     """An untrained model that starts with small trees.
 
     One that starts with all of them alike builds a queue in its first minute that it cannot get
@@ -70,7 +88,7 @@ def new_model(env: Watched, config: TrainConfig) -> TimedPPO:
     model = TimedPPO(
         "MlpPolicy",
         env,
-        **hyperparameters(config.learning),
+        **hyperparameters(config.learning, replicas(env)),
         gae_lambda=GAE_LAMBDA,
         policy_kwargs={"net_arch": list(HIDDEN)},
         rollout_buffer_class=TimedRolloutBuffer,
@@ -89,11 +107,19 @@ def prefer_small(action_net: torch.nn.Module, actions: spaces.MultiDiscrete) -> 
         cast(torch.nn.Linear, action_net).bias.copy_(torch.from_numpy(-CAUTION * tiers))
 
 
-def hyperparameters(learning: Learning) -> dict[str, Any]:
-    """PPO's arguments that the options set, also those of a resumed run."""
+def replicas(env: Watched | WatchedFleet | None) -> int:
+    """Engines that are stepped at once."""
+    return env.num_envs if isinstance(env, WatchedFleet) else 1
+
+
+def hyperparameters(learning: Learning, of: int = 1) -> dict[str, Any]:
+    """PPO's arguments that the options set, also those of a resumed run; `of` so many replicas.
+
+    Rollout and batch are of each replica, so an update takes as many gradient steps as of one.
+    """
     return {
         "n_steps": learning.rollout,
-        "batch_size": learning.batch,
+        "batch_size": learning.batch * of,
         "n_epochs": learning.epochs,
         "learning_rate": learning.learning_rate,
         "gamma": per_second(learning.half_life_s),
@@ -123,7 +149,7 @@ def save_model(model: TimedPPO, path: Path) -> None:
 
 
 def load_model(
-    path: Path, env: Watched | None = None, learning: Learning | None = None
+    path: Path, env: Watched | WatchedFleet | None = None, learning: Learning | None = None
 ) -> TimedPPO:
     """Read a model that this program saved (the file may run code). Raises UserError.
 
@@ -132,14 +158,14 @@ def load_model(
     if not path.is_file():
         raise UserError(f"{path}: nothing was saved there yet; train for longer, or anew")
     try:
-        changed = {} if learning is None else hyperparameters(learning)
+        changed = {} if learning is None else hyperparameters(learning, replicas(env))
         return TimedPPO.load(path, env=env, device="cpu", **changed)
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         raise UserError(f"{path} is damaged ({error}); train anew") from error
 
 
 def train_model(
-    server: LiveServer,
+    server: Server,
     draw: Draw,
     config: TrainConfig,
     run: RunFolder,
@@ -175,10 +201,14 @@ def train_model(
         saver,
         Limit(clock, total_s, stop),
     ]
+    threads = torch.get_num_threads()
+    if isinstance(env, WatchedFleet):  # nothing but so small a network computes: threads only wait
+        torch.set_num_threads(1)
     try:
         model.learn(ENDLESS, callback=callbacks, reset_num_timesteps=False)
         save()
     finally:
+        torch.set_num_threads(threads)
         model.logger.close()
         env.close()
     return model

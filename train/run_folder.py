@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.atomic_write import write_atomic
 from engine.errors import UserError
+from eval.slug import slug
 from eval.versions import versions
 from train.command_line import RUNS, as_toml
 from train.config import TrainConfig
@@ -34,7 +35,10 @@ class RunFolder:
     @classmethod
     def create(cls, config: TrainConfig, now: datetime) -> RunFolder:
         """Make the folder and write what was asked. Raises UserError when --out is taken."""
-        name = f"{config.learning.policy}-{Path(config.serving.workload).stem}-{now:%Y%m%d-%H%M%S}"
+        from engine.workload import workload  # not at the top: `--help` reads this file
+
+        work = slug(workload(config.serving.workload).name)
+        name = f"{config.learning.policy}-{work}-{now:%Y%m%d-%H%M%S}"
         path = config.out if config.out is not None else _free(RUNS / name)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(

@@ -17,6 +17,7 @@ import numpy as np
 from engine.atomic_write import write_atomic
 from engine.classes import DEFAULT_CLASSES
 from engine.workload import PromptSet, WorkloadConfig
+from eval.contenders import named
 from eval.versions import hardware
 from policies.actions import ActionTable
 from policies.learned import LearnedController
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from engine.drawing import Draw
-    from engine.serving import LiveServer
+    from engine.server import Server
     from eval.table import Report
     from train.ppo import TimedPPO
 
@@ -40,24 +41,39 @@ RESULTS = "results.json"
 
 def train(
     config: TrainConfig,
-    load_server: Callable[[Serving], LiveServer] = evaluation.load_server,
+    load_server: Callable[[Serving], Server] = evaluation.load_server,
     console: Console | None = None,
     stop: StopRequest | None = None,
 ) -> RunFolder:
     """Run all of it; after a stop, the folder is left marked unfinished and can be resumed.
 
-    Raises UserError for what the user can mend and CrashError for a bug, whose report then stands
-    in the run folder.
+    The server is closed at the end, whatever comes. Raises UserError for what the user can mend and
+    CrashError for a bug, whose report then stands in the run folder.
     """
     console = console or new_console()
     stop = stop or StopRequest()
     serving = config.serving
     work = evaluation.served_workload(serving)
     PromptSet.load(serving.prompts)  # what is wrong with them is told before seconds of loading
-    baselines = evaluation.named(config.evaluation.baselines, "--baselines")
+    baselines = named(config.evaluation.baselines, "--baselines")
     resumed = RunFolder.open(config.resume) if config.resume is not None else None
-    console.print("loading and measuring the target …", style="dim")
-    server = load_server(serving)
+    loading = "a recording" if serving.backend == "replay" else "and measuring the target"
+    console.print(f"loading {loading} …", style="dim")
+    with evaluation.closing(load_server(serving)) as server:
+        return _run(config, server, work, baselines, resumed, console, stop)
+
+
+def _run(
+    config: TrainConfig,
+    server: Server,
+    work: WorkloadConfig,
+    baselines: dict[str, Any],
+    resumed: RunFolder | None,
+    console: Console,
+    stop: StopRequest,
+) -> RunFolder:
+    """What follows the loading."""
+    serving = config.serving
     draw = evaluation.drawing(server, serving, work)
     draw(np.random.default_rng(config.seed))  # prompts that do not fit are told before training
     if resumed is None:
@@ -77,7 +93,7 @@ def train(
             return _stopped(run, "stopped while training", console)
         controller = _export(model, config, server, work, run, None)
         report = None
-        if config.evaluation.eval_seeds:
+        if config.comparison[0]:
             controllers = {f"{controller.name} (this run)": controller, **baselines}
             try:
                 report = _compare(server, config, controllers, console, stop)
@@ -93,7 +109,7 @@ def train(
 
 
 def _train(
-    server: LiveServer,
+    server: Server,
     draw: Draw,
     config: TrainConfig,
     run: RunFolder,
@@ -117,20 +133,20 @@ def _train(
 
 
 def _compare(
-    server: LiveServer,
+    server: Server,
     config: TrainConfig,
     controllers: dict[str, Any],
     console: Console,
     stop: StopRequest,
 ) -> Report:
-    budget = config.evaluation
+    seeds, seconds = config.comparison
     report = evaluation.compare(
         server,
         config.serving,
         controllers,
         next(iter(controllers)),
-        budget.eval_seeds,
-        evaluation.seconds_a_run(budget.eval_seconds, budget.eval_seeds, len(controllers)),
+        seeds,
+        evaluation.seconds_a_run(seconds, seeds, len(controllers)),
         np.random.default_rng(config.seed),
         console,
         stop,
@@ -150,7 +166,7 @@ def _results(report: Report, run: RunFolder) -> dict[str, Any]:
 def _export(
     model: TimedPPO,
     config: TrainConfig,
-    server: LiveServer,
+    server: Server,
     work: WorkloadConfig,
     run: RunFolder,
     report: Report | None,

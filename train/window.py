@@ -79,8 +79,7 @@ class Watched(gymnasium.Wrapper[Observation, Ints, Observation, Ints]):
         for index, name in enumerate(table.class_names):
             own = [r for r in ended if r.slo_class == index]
             found[f"slo/attainment/{name}"] = attainment(own)
-        good = sum(r.output_tokens for r in ended if r.has_objective and r.attained)
-        found["slo/goodput_tps"] = good / total_s
+        found["slo/goodput_tps"] = sum(r.good_tokens for r in ended) / total_s
         found["slo/valid_tps"] = self._sum("valid_tokens") / total_s
         iterations = self._sum("iterations")
         found["engine/throughput_tps"] = self._sum("emitted_tokens") / total_s

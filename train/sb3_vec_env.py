@@ -1,0 +1,107 @@
+"""The batched serving environment as Stable-Baselines3 wants it: reset within the step that ends.
+
+What it serves is `envs.fleet`'s. Infos are a dict for each environment, as of a `DummyVecEnv` of
+single ones; the last observation of an episode stands in `terminal_observation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
+
+from engine.protocol import Ints
+from envs.fleet import ServeFleet, Step
+from policies.features import Observation
+
+
+class FleetVecEnv(VecEnv):
+    """All environments of one `ServeFleet`."""
+
+    actions: Ints
+
+    def __init__(self, serving: ServeFleet) -> None:
+        self.serving = serving
+        self.latest: Step | None = None
+        """What the latest step brought, before anybody was reset."""
+        self.acted: tuple[Ints, ...] = ()
+        """Depth, width and nodes by class, [R, C] each, under which it was served."""
+        super().__init__(serving.replicas, serving.observation_space, serving.action_space)
+
+    def reset(self) -> Observation:
+        """Begin an episode everywhere, with the seeds that `seed` left behind."""
+        for replica, seed in enumerate(self._seeds):
+            self.serving.reset(replica, seed)
+        self._reset_seeds()
+        self._reset_options()
+        self.reset_infos = _rows(self.serving.nothing())
+        return self.serving.observe()
+
+    def step_async(self, actions: Ints) -> None:
+        """Take the actions [R, C · 4]."""
+        self.actions = actions
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Step all, and begin the next episode where one is over; every array is fresh."""
+        self.latest = step = self.serving.step(self.actions)
+        self.acted = tuple(part.copy() for part in self.serving.plan[:3])
+        observation = self.serving.observe()
+        infos = _rows(step.info)
+        over = np.flatnonzero(step.truncated).tolist()
+        for info in infos:
+            info["TimeLimit.truncated"] = False
+        for replica in over:
+            infos[replica]["TimeLimit.truncated"] = True
+            infos[replica]["serving"] = self.serving.serving(replica)
+            infos[replica]["terminal_observation"] = observation[replica].copy()
+            self.serving.reset(replica)
+        if over:
+            observation = self.serving.observe()
+            fresh = _rows(self.serving.nothing())
+            for replica in over:
+                self.reset_infos[replica] = fresh[replica]
+        return observation, step.reward, step.truncated, infos
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """The attribute of the environments, which have all in common."""
+        value = None if attr_name == "render_mode" else getattr(self.serving, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute of all environments; they have none of their own."""
+        if len(list(self._get_indices(indices))) != self.num_envs:
+            raise NotImplementedError("the environments of a fleet have their attributes in common")
+        setattr(self.serving, attr_name, value)
+
+    def env_method(
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: VecEnvIndices = None,
+        **method_kwargs: Any,
+    ) -> list[Any]:
+        """The environments are no objects of their own that could be called."""
+        raise NotImplementedError(f"{method_name}: a fleet's environments cannot be called")
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None
+    ) -> list[bool]:
+        """Never."""
+        return [False for _ in self._get_indices(indices)]
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """There is nothing to see."""
+        return [None] * self.num_envs
+
+
+def _rows(info: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """From arrays [R] by name to a dict for each environment, of plain numbers."""
+    names = tuple(info)
+    columns: Iterable[tuple[Any, ...]] = zip(*(info[name].tolist() for name in names), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in columns]
