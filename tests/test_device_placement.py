@@ -265,7 +265,8 @@ def test_a_step_waits_only_where_it_reads(
 
     monkeypatch.setattr(server.backend, "draft_next", noted)
     for sampling, reads in ((GREEDY, 1), (SamplingParams(temperature=1.0, seed=1), 2)):
-        for calls in (*steps.values(), beams):
+        beams.clear()
+        for calls in steps.values():
             calls.clear()
         requests = [
             Request(i, 0, list(prompt), 6, 0.0, sampling=sampling)

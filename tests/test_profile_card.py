@@ -100,7 +100,8 @@ def test_every_part_is_charged_its_own_work(
 def test_late_captures_are_left_out_of_what_is_waited_for(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, waits = HandClock(9.0), []
+    clock = HandClock(9.0)
+    waits: list[torch.device] = []
     monkeypatch.setattr(server, "device", torch.device("meta"))
     monkeypatch.setattr(server, "graphs", SimpleNamespace(late_s=4.0))
     monkeypatch.setattr(serving, "wait_for", waits.append)
