@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from engine.request import RequestRecord
-from eval.fidelity.figures import BARS, Line, Measured, compared, figures, measured, worst
-from eval.fidelity.runs import Case, fidelity
+from eval.fidelity.figures import BARS, Line, Measured, compared, figures, measured, stages, worst
+from eval.fidelity.runs import Case, served_on_both
 from policies import registry
 from tests import tiny_recording
 from tests.test_metrics import record
@@ -45,7 +45,7 @@ def test_a_run_is_summed_up_from_its_records() -> None:
         record(arrival_s=1.0, finish_s=3.0, output_tokens=5, tpot_s=0.25),
         record(arrival_s=2.0, finish_s=5.0, output_tokens=1, tpot_s=math.nan),
     ]
-    found = measured(records, 2.0, np.zeros(3, int), np.zeros(3, int))
+    found = measured(records, 2.0, np.zeros(3, int), np.zeros(3, int), {})
     assert found.tokens == 6 and found.tpots_s == (0.25,) and found.requests_per_s == 2 / 4
 
 
@@ -79,7 +79,12 @@ def test_acceptance_is_the_same_on_both(name: str) -> None:
     live, replay = tiny_recording.live_server(), tiny_recording.replay_server()
     backend = live.backend
     case = Case("a few", lambda: list(tiny_recording.asked(6)), False)
-    lines = by_name(fidelity(live, replay, registry.make(name), case))
+    runs, replayed = served_on_both(live, replay, registry.make(name), case)
+    lines = by_name(compared(runs, replayed, case.is_drain))
     if name != "autoregressive":
         assert lines["accepted length by position"].error == 0
     assert live.backend is backend
+    # By hand: an ordinary step of the known profile costs 300 µs of deciding.
+    of_stages = by_name(stages(runs, replayed))
+    assert of_stages["time of controller"].replay == pytest.approx(replay.decision_s)
+    assert of_stages["time of verify"].live > 0

@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     add("--loads", nargs="+", type=float, default=list(LOADS), help="× capacity (%(default)s)")
     add("--seconds", type=float, default=20.0, help="of arrivals a run (%(default)s)")
     add("--live-runs", type=int, default=2, help="of every case, at least 2 (%(default)s)")
+    add("--stages", action="store_true", help="tell where an iteration's time goes as well")
     add("--recording", type=Path, help="folder; none: the one that ships with DraftGym")
     add("--profile", type=Path, help="hardware profile of this machine, else the shipped one")
     add("--seed", type=int, default=0, help="of the arrivals (%(default)s)")
@@ -60,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
     from engine.atomic_write import write_named
     from engine.replay.server import ReplayConfig, ReplayServer
     from engine.serving import LiveConfig, LiveServer
-    from eval.fidelity.runs import fidelity
+    from eval.fidelity.figures import compared, stages
+    from eval.fidelity.runs import served_on_both
     from eval.versions import versions
     from policies import registry
 
@@ -87,11 +89,14 @@ def run(options: argparse.Namespace) -> int:
     rows, all_hold = [], True
     for case in cases:
         for controller in controllers:
-            for line in fidelity(live, replay, controller, case, options.live_runs):
+            runs, replayed = served_on_both(live, replay, controller, case, options.live_runs)
+            for line in compared(runs, replayed, case.is_drain):
                 judged = case.name != load_name(REPORTED)
                 all_hold &= line.holds or not judged
                 print(shown(case.name, controller.name, line, judged), flush=True)
                 rows.append({"case": case.name, "controller": controller.name, **asdict(line)})
+            for line in stages(runs, replayed) if options.stages else ():
+                print(shown(case.name, controller.name, line, judged=False), flush=True)
     if options.out is not None:
         table = {"versions": versions(), "seed": options.seed, "lines": rows}
         write_named(options.out, json.dumps(table, indent=1, ensure_ascii=False) + "\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -45,10 +45,16 @@ class Measured:
     """[D] how often each position was offered."""
     accepted: Ints
     """[D] how often it was accepted."""
+    stages_s: Mapping[str, float] = field(default_factory=dict)
+    """Of a mean iteration."""
 
 
 def measured(
-    records: Sequence[RequestRecord], busy_s: float, proposed: Ints, accepted: Ints
+    records: Sequence[RequestRecord],
+    busy_s: float,
+    proposed: Ints,
+    accepted: Ints,
+    stages_s: Mapping[str, float],
 ) -> Measured:
     """Sum up a run that was drained."""
     span_s = max(r.finish_s for r in records) - min(r.arrival_s for r in records)
@@ -60,6 +66,7 @@ def measured(
         ttfts_s=tuple(r.ttft_s for r in records),
         proposed=proposed,
         accepted=accepted,
+        stages_s=stages_s,
     )
 
 
@@ -105,6 +112,21 @@ def compared(live: Sequence[Measured], replay: Measured, is_drain: bool) -> list
     replayed = figures(replay, is_drain)
     lines = [_line(name, [run[name] for run in by_run], value) for name, value in replayed.items()]
     return lines + _positions(live, replay)
+
+
+def stages(live: Sequence[Measured], replay: Measured) -> list[Line]:
+    """Where an iteration's time goes on both, for whoever looks for the term that is wrong."""
+    return [
+        Line(
+            f"time of {name}",
+            mean := float(np.mean([run.stages_s[name] for run in live])),
+            value,
+            (value - mean) / mean if mean else 0.0,
+            float(np.ptp([run.stages_s[name] for run in live])) / mean if mean else 0.0,
+            math.inf,
+        )
+        for name, value in replay.stages_s.items()
+    ]
 
 
 def _positions(live: Sequence[Measured], replay: Measured) -> list[Line]:

@@ -11,7 +11,7 @@ import numpy as np
 from engine.observability.observing import serve_observed
 from engine.protocol import Controller, Outcome, View
 from engine.request import RequestRecord
-from eval.fidelity.figures import Line, Measured, compared, measured
+from eval.fidelity.figures import Measured, measured
 
 if TYPE_CHECKING:
     from engine.loop import Engine
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from engine.request import Request
     from engine.serving import LiveServer
 
+STAGES = ("prefill", "draft", "select", "verify", "controller", "other")
 MakeRequests = Callable[[], "list[Request]"]
 
 
@@ -35,12 +36,16 @@ class Sums:
     """An observer that adds up what the figures need."""
 
     def __init__(self, depth: int) -> None:
-        self.busy_s = 0.0
+        self.busy_s, self.iterations = 0.0, 0
+        self.stages_s = dict.fromkeys(STAGES, 0.0)
         self.proposed, self.accepted = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
 
     def on_iteration(self, engine: Engine, view: View, outcome: Outcome) -> None:
         """Add an iteration."""
         self.busy_s += outcome.iteration_s
+        self.iterations += 1
+        for name in STAGES:
+            self.stages_s[name] += getattr(outcome, f"{name}_s")
         self.proposed += outcome.proposed.sum(0)
         self.accepted += outcome.accepted.sum(0)
 
@@ -55,24 +60,25 @@ def served(engine: Engine, controller: Controller) -> Measured:
     """Drain the engine."""
     sums = Sums(engine.limits.max_depth)
     records = serve_observed(engine, controller, [sums])
-    return measured(records, sums.busy_s, sums.proposed, sums.accepted)
+    mean_s = {name: total / max(sums.iterations, 1) for name, total in sums.stages_s.items()}
+    return measured(records, sums.busy_s, sums.proposed, sums.accepted, mean_s)
 
 
-def fidelity(
+def served_on_both(
     live: LiveServer,
     replay: ReplayServer,
     controller: Controller,
     case: Case,
     live_runs: int = 2,
-) -> list[Line]:
-    """Serve a case `live_runs` times live and once on replay, and compare."""
+) -> tuple[list[Measured], Measured]:
+    """A case served `live_runs` times live and once on replay."""
     with forced(live, replay) as give:
         runs = []
         for _ in range(live_runs):
             requests = case.requests()
             give(requests)
             runs.append(served(live.engine(requests), controller))
-    return compared(runs, served(replay.engine(case.requests()), controller), case.is_drain)
+    return runs, served(replay.engine(case.requests()), controller)
 
 
 @contextmanager
