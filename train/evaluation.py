@@ -167,16 +167,17 @@ def compare(
     config = over(served_workload(serving), ARRIVING * seconds)
     draw = drawing(server, serving, config, held_out=True)
     total = seeds * len(controllers)
-    begun_s = monotonic()
+    seen_s: list[float] = []  # when each run began
 
     with ProgressLine(console, "compare", total) as line:
 
         def announce(name: str, done: int, of: int) -> None:
             if stop.requested:
                 raise Stopped
-            # Runs differ, but engine seconds say even less: a replay's pass in no time.
-            each_s = (monotonic() - begun_s) / done if done else None
-            left_s = None if each_s is None else (of - done) * each_s
+            # Runs differ, but engine seconds say even less: a replay's pass in no time. The first
+            # run compiles, so it promises nothing.
+            seen_s.append(monotonic())
+            left_s = (of - done) * (seen_s[-1] - seen_s[1]) / (done - 1) if done > 1 else None
             line.update(done, f"run {done + 1} of {of}", name, left_s=left_s)
 
         comparison = comparing.compare(
