@@ -31,8 +31,10 @@ setup: $(MODEL_STAMP) ## make .venv, install, fetch the model (93 MB, once a use
 train: setup ## train a PPO controller on the live engine, compare, export
 	$(BIN)/python train.py --policy ppo $(ARGS)
 
+# One thread for each of the two workers: on two cores more of them only wait for one another.
 test: setup lint ## check style and types, run every test
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(INSTALL_STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
