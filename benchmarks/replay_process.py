@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from benchmarks.bench import Bench
 from benchmarks.figures import Result
 from benchmarks.replay_training import run_python
@@ -28,11 +26,11 @@ print(seen.hexdigest())
 """
 
 MEMORY = """
-import resource
 import gymnasium
 import envs
+from engine.telemetry import resident_bytes
 {made}
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(resident_bytes())
 """
 
 ONE = f"""
@@ -52,13 +50,13 @@ def differing_episodes(bench: Bench, _: str) -> Result:
 
 
 def memory(bench: Bench, _: str) -> Result:
-    """Most memory of a process that serves one environment, over one that imports as much."""
+    """Memory of a process that has served one environment, over one that imports as much.
+
+    What is resident at the end, not the peak: that is inherited from the process that starts them.
+    """
     bench.say("two processes")
     imports = "import envs.vector, engine.replay.server, engine.replay.drawing"
-    unit = 1 if sys.platform == "darwin" else 1024
-    whole, bare = (
-        int(run_python(MEMORY.format(made=made))) * unit / 1e6 for made in (ONE, imports)
-    )
+    whole, bare = (int(run_python(MEMORY.format(made=made))) / 1e6 for made in (ONE, imports))
     return Result(
         whole - bare,
         f"{whole - bare:.0f} MB",

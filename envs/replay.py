@@ -7,7 +7,6 @@ Puts a recording, a hardware profile and a workload together; the environment it
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,8 @@ import numpy as np
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.drawing import Draw
 from engine.workload import WorkloadConfig
-from envs.live import chosen_actions, chosen_workload
+from envs.episodes import ReplayEpisodes
+from envs.live import chosen_actions
 from envs.reward import GoodputReward
 from envs.serve import ServeEnv
 from policies.actions import ActionTable
@@ -51,28 +51,12 @@ def make_replay(
     load, at the first reset. `held_out` serves the texts that are kept for evaluation, which no
     training should see. The rest is as of `envs.live.make_live`. Raises UserError.
     """
+    episodes = ReplayEpisodes(
+        server, recording, profile, slots, workload, load, held_out, requests, classes
+    )
     table = chosen_actions(classes, actions, lossless)
-    config = chosen_workload(workload, load) if requests is None else None
-
-    @cache
-    def served() -> ReplayServer:
-        if server is None:
-            from engine.replay.server import ReplayConfig, ReplayServer
-
-            folder, file = (None if path is None else Path(path) for path in (recording, profile))
-            return ReplayServer.load(ReplayConfig(folder, file, slots=slots))
-        return server() if callable(server) else server
-
-    @cache
-    def draw() -> Draw:
-        if requests is not None:
-            return requests
-        from engine.replay.drawing import RecordedDrawing
-
-        assert config is not None
-        return RecordedDrawing(served(), config, classes, held_out)
 
     def make_engine(generator: np.random.Generator) -> Engine:
-        return served().engine(draw()(generator), classes)
+        return episodes.server.engine(episodes.draw(generator), classes)
 
     return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed)

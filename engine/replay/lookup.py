@@ -244,5 +244,11 @@ def _note_nodes(r: int, s: int, size: int, cursor: Cursor) -> None:
 
 @njit(cache=True)
 def _ranked(book: Book, first: int, i: int) -> float:
-    """Path probability of node i; no two of a place, which begins at `first`, are equal."""
-    return max(float(book.probability[i]), LEAST) * (1.0 - TIE * (i - first))
+    """Path probability of node i of the place that begins at `first`."""
+    return ranked(book.probability[i], i - first)
+
+
+@njit(cache=True)
+def ranked(probability: float, index: int) -> float:
+    """The path probability of a place's node by its index; no two of a place are equal."""
+    return max(float(probability), LEAST) * (1.0 - TIE * index)

@@ -13,7 +13,7 @@ from numba import njit
 
 from engine.protocol import Floats
 from engine.replay.fleet.state import Book, Record
-from engine.replay.lookup import LEAST, TIE
+from engine.replay.lookup import ranked
 from engine.replay.recording import ROOT
 
 
@@ -109,4 +109,4 @@ def _next_head(slot: Record, start: int, book: Book, path: Floats) -> int:
 @njit(cache=True)
 def _ranked(book: Book, first: int, i: int) -> float:
     """Path probability of node i, as `engine.replay.lookup` ranks it."""
-    return max(float(book.nodes[i].probability), LEAST) * (1.0 - TIE * (i - first))
+    return ranked(book.nodes[i].probability, i - first)
