@@ -27,6 +27,7 @@ from eval.contenders import (
 from eval.runner import engine_settings
 from policies import registry
 from policies.systems import Scheduling, System, compose
+from tests import tiny_recording
 
 ALL = ("vllm", "vllm-priority", "sarathi", "vllm-spec(4)", "vllm-spec(6)", "vllm-spec(8)")
 
@@ -252,3 +253,12 @@ def test_a_cap_beyond_the_slots_is_all_slots(server: LiveServer) -> None:
     _, engine = engine_of(server, "vllm-priority(99)", requests(1))
     assert engine.max_running == server.settings.limits.slots
     assert replace(server.settings).order == "fcfs"  # the server's own settings are untouched
+
+
+def test_a_system_that_reads_whole_prompts_is_served_on_replay() -> None:
+    """Its budget of prompt tokens is endless, but a chunk is never longer than a text."""
+    server = tiny_recording.replay_server()
+    makers = engine_makers(server, named(["vllm"]), DEFAULT_CLASSES, server.settings)
+    engine = makers["vllm"](list(tiny_recording.asked(4)))
+    assert engine.settings.prefill_tokens == WHOLE_PROMPTS
+    assert len(engine.serve(registry.make("vllm"))) == 4

@@ -191,7 +191,10 @@ class ReplayServer:
         return self.profile.step_s(0, 1, 0, contexts) + self.decision_s
 
     def _check_sizes(self, settings: EngineSettings) -> None:
-        check_sizes(self.profile, settings.limits, settings.context_tokens, settings.prefill_tokens)
+        # A chunk is of one request, so no budget makes it longer than the longest text.
+        longest = int(np.diff(self.recording.first_token).max())
+        chunk = min(settings.prefill_tokens, longest)
+        check_sizes(self.profile, settings.limits, settings.context_tokens, chunk)
 
     def _check(self, requests: Sequence[Request]) -> None:
         texts = self.recording.texts
