@@ -230,6 +230,10 @@ def test_contexts_and_chunks_far_beyond_what_was_measured_are_refused() -> None:
         replay_server(capacity_tokens=2000)
     served = server()
     served.settings = replace(served.settings, prefill_tokens=2000)
+    served.engine(asked(1))  # no chunk is longer than the longest text
+    long = served.recording.first_token.copy()
+    long[1:] += 800
+    served.recording = served.recording._replace(first_token=long)
     with pytest.raises(UserError, match="lower prefill_tokens"):
         served.engine(asked(1))
 
