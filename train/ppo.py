@@ -32,6 +32,7 @@ from train.config import Learning, TrainConfig
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
 from train.run_folder import RunFolder
+from train.tier_policy import TierPolicy
 from train.timed_ppo import TimedRolloutBuffer, TimedSteps
 from train.watched_fleet import WatchedFleet
 from train.window import Watched
@@ -86,7 +87,7 @@ def new_model(env: Watched | WatchedFleet, config: TrainConfig) -> TimedPPO:
     definition, not here.
     """
     model = TimedPPO(
-        "MlpPolicy",
+        TierPolicy,
         env,
         **hyperparameters(config.learning, replicas(env)),
         gae_lambda=GAE_LAMBDA,
