@@ -311,7 +311,8 @@ def test_training_starts_with_small_trees(
     policy = new_model(env, config).policy
     observation = env.observation_space.sample()[None]
     chosen: Any = policy.get_distribution(policy.obs_to_tensor(observation)[0])
-    several = [tiers.probs[0] for tiers in chosen.distribution if tiers.probs.shape[1] > 1]
+    tiers = zip(chosen.log_p[0].exp(), chosen.action_dims, strict=True)
+    several = [probability[:count] for probability, count in tiers if count > 1]
     assert len(several) == 9  # depth, width and nodes of three classes
     for probability in several:
         assert (probability[:-1] > 1.5 * probability[1:]).all()
