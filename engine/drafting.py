@@ -51,19 +51,27 @@ def chooses(controller: Controller) -> bool:
 
 
 def draft(engine: Engine, view: View, plan: Plan, controller: Controller, decoding: Bools) -> float:
-    """Grow candidate trees step by step; returns the time spent in `controller.extend`."""
+    """Grow candidate trees step by step; returns the time spent in `controller.extend`.
+
+    A drafter may have run all steps before the first of them is grown here, unless the controller
+    has a say between them.
+    """
     engine.trees.size[:] = engine.trees.scored[:] = 0
-    drafting = decoding & (plan.depth[None] >= 1)
+    depth, width = plan.depth[None], plan.width[None]
+    drafting = decoding & (depth >= 1)
     if not drafting.any():
         return 0.0
-    width = plan.width[None]
     asks = type(controller).extend is not Controller.extend
     controller_s = 0.0
     backend, slots, trees, beam = engine.backend, engine.slots, engine.trees, engine.beam
-    backend.draft_first(drafting, slots, engine.children)
+    ahead = None if asks else backend.draft_ahead(drafting, depth, width, slots)
+    if ahead is None:
+        backend.draft_first(drafting, slots, engine.children)
+    else:
+        ahead.write(1, engine.children)
     grow(1, drafting, width, *engine.children, trees, beam)
     for step in range(2, int(plan.depth.max()) + 1):
-        drafting &= plan.depth[None] >= step
+        drafting &= depth >= step
         if asks:
             begun = engine.read()
             answer = controller.extend(view, plan, step - 1, candidates(engine))
@@ -73,7 +81,10 @@ def draft(engine: Engine, view: View, plan: Plan, controller: Controller, decodi
         beam.size[~drafting] = beam.width[~drafting] = 0
         if not drafting.any():
             break
-        backend.draft_next(step - 1, slots, trees, beam, engine.children)
+        if ahead is None:
+            backend.draft_next(step - 1, slots, trees, beam, engine.children)
+        else:
+            ahead.write(step, engine.children)
         grow(step, drafting, width, *engine.children, trees, beam)
     return controller_s
 

@@ -52,7 +52,7 @@ class AttentionBackend(Protocol):
     def plan(self, batch: TokenBatch, cache: KVCache, heads: int) -> Attention:
         """The attention of one pass over a cache, with so many query heads.
 
-        The batch is on the host, wherever the cache is.
+        The batch is on the host, wherever the cache is; its mask may be where the cache is.
         """
         ...
 

@@ -42,11 +42,15 @@ class TokenBatch(NamedTuple):
     def on(self, device: torch.device) -> TokenBatch:
         """The batch with what layers read of it on `device`; itself where it is there already.
 
-        The mask stays where it is: a pass's plan takes of it what its attention needs.
+        Tokens that were drafted on the device are there before the rest is. The mask stays where
+        it is: a pass's plan takes of it what its attention needs.
         """
-        if self.tokens.device == device:
+        if self.slots.device == device:
             return self
-        tokens, positions, slots, rows, offsets = upload(torch.stack(self[:5]), device).unbind()
+        drafted = self.tokens.device == device
+        sent = upload(torch.stack(self[1:5] if drafted else self[:5]), device).unbind()
+        tokens = self.tokens if drafted else sent[0]
+        positions, slots, rows, offsets = sent[-4:]
         return self._replace(
             tokens=tokens, positions=positions, slots=slots, rows=rows, offsets=offsets
         )

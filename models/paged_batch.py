@@ -2,7 +2,7 @@
 
 A request here is a slot that has tokens in the batch; a slot without any does not appear. Which
 operators take these arrays is `models.flashinfer_attention`'s business. All arrays are made on the
-host, where planning happens.
+host, where planning happens, but for the mask of a batch whose mask is on a device.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.device_mask import flat_mask, pack_flat_mask
 from models.kv_cache import TokenBatch
 from models.upload import upload
 
@@ -127,7 +128,12 @@ def _longer(indptr: Tensor, more: Ints) -> Tensor:
 
 
 def _mask(batch: TokenBatch, requests: Ints, tokens: Ints, lengths: Ints) -> Tensor | None:
-    """What the tokens see of their requests' rows, flat; None where each sees all up to its own."""
+    """What the tokens see of their requests' rows, flat; None where each sees all up to its own.
+
+    A mask on a device stays there, and nobody looks whether it says more than None would.
+    """
+    if batch.mask.device.type != "cpu":
+        return flat_mask(batch, lengths[requests])
     slots, rows = batch.slots.cpu().numpy(), batch.rows.cpu().numpy()
     offsets, column = batch.offsets.cpu().numpy(), np.arange(int(lengths.max()))
     real = column < lengths[requests, None]  # [T, L] rows that the token's request has
@@ -148,12 +154,14 @@ def _mask(batch: TokenBatch, requests: Ints, tokens: Ints, lengths: Ints) -> Ten
 def pack_mask(mask: Tensor, indptr: Tensor) -> tuple[Tensor, Tensor]:
     """Bits of a flat mask in bytes, lowest bit first; each segment begins a byte of its own.
 
-    `indptr` [R + 1] are the segments' ends in bits, what comes back are bytes and their ends. It is
-    what FlashInfer's `segment_packbits(mask, indptr, bitorder="little")` gives.
+    `indptr` [R + 1] are the segments' ends in bits, what comes back are bytes, where the mask is,
+    and their ends. FlashInfer's `segment_packbits(mask, indptr, bitorder="little")` gives that.
     """
     bits = np.diff(indptr.numpy())
     n_bytes = -(-bits // 8)
     ends = np.concatenate(([0], n_bytes.cumsum()))
+    if mask.device.type != "cpu":
+        return pack_flat_mask(mask, indptr.numpy(), ends), _int32(ends)
     room = np.zeros(8 * int(ends[-1]), np.bool_)
     # Bit k of a segment stands at bit k behind the segment's first byte.
     room[np.arange(len(mask)) + (8 * ends[:-1] - indptr.numpy()[:-1]).repeat(bits)] = mask.numpy()

@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """The host's `tensor` on `device`, itself where that is the CPU.
+    """The host's `tensor` on `device`, itself where that is the CPU or it is there already.
 
     To a card the copy is queued from pinned memory of torch's, which torch does not lend out again
     before the copy has ended: the caller may overwrite `tensor` at once.
     """
-    if device.type == "cpu":
+    if device.type == tensor.device.type:
         return tensor
     if device.type == "cuda":
         tensor = tensor.contiguous().pin_memory()

@@ -15,7 +15,7 @@ from engine.backends.protocol import Children, Choices
 from engine.drafters.protocol import Drafter
 from engine.kernels.beam import BeamState
 from engine.paging import PagePool
-from engine.protocol import Bools, Floats
+from engine.protocol import Bools, Floats, Ints
 from engine.request import Request
 from engine.state import SlotState, TreeState
 
@@ -108,6 +108,12 @@ class ScriptedBackend:
         request = int(slots.request[0, slot])
         self.prefilled.append((request, int(slots.prefilled[0, slot]), end))
         return self.answers[request][0]
+
+    def draft_ahead(self, drafting: Bools, depth: Ints, width: Ints, slots: SlotState) -> None:
+        """Draft steps are asked for one by one."""
+
+    def watch_divergence(self, wanted: bool) -> None:
+        """There is none: the drafter says no distribution."""
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """Ask the drafter."""

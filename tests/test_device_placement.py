@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine import compute, nvml
-from engine.card import card_meter, machine_with
-from engine.compute import choose_device, choose_dtype
 from engine.drafters.build import DraftNetwork
+from engine.drafters.network import NetworkDrafter
 from engine.kernels.beam import BeamState
 from engine.protocol import Limits
 from engine.request import Request
@@ -28,15 +26,12 @@ from models.upload import upload, upload_rows
 from tests.device_twin import (
     CARD,
     CPU,
-    HELD_BYTES,
-    NAME,
     CardTensor,
     DeviceTwin,
     MixedDevicesError,
     Traffic,
     device_twin,
 )
-from tests.nvml_double import RecordedNvml, Row
 from tests.random_plans import Choice, ListedPlans, RandomPlans
 
 LIMITS = Limits(slots=3, max_depth=3, max_width=3, max_nodes=8)
@@ -237,13 +232,25 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    ("drafter", "pages"),
-    [("eagle3", (3, 36)), ("model", (3, 36)), ("prompt-lookup", ())],
+    ("drafter", "ahead", "pages"),
+    [
+        ("eagle3", True, (3, 36)),
+        ("eagle3", False, (3, 36)),
+        ("model", True, (3, 36)),
+        ("model", False, (3, 36)),
+        ("prompt-lookup", False, ()),
+    ],
 )
 def test_a_step_waits_only_where_it_reads(
-    drafter: str, pages: tuple[int, ...], twin: DeviceTwin, monkeypatch: pytest.MonkeyPatch
+    drafter: str,
+    ahead: bool,
+    pages: tuple[int, ...],
+    twin: DeviceTwin,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = server_on(CARD, drafter, *pages)
+    if isinstance(server.drafter, NetworkDrafter):
+        monkeypatch.setattr(server.drafter, "ahead", ahead)
     networks = [network for network in (server.decoder, server.head) if network is not None]
     passes = [Watched(twin, monkeypatch, network, "run") for network in networks]
     steps = Watched(
@@ -251,6 +258,7 @@ def test_a_step_waits_only_where_it_reads(
         monkeypatch,
         server.backend,
         "prefill",
+        "draft_ahead",
         "draft_first",
         "draft_next",
         "verify",
@@ -276,11 +284,15 @@ def test_a_step_waits_only_where_it_reads(
         engine = server.engine(requests)
         engine.serve(ListedPlans([tree, chain]))
         drafts = steps["draft_first"] + steps["draft_next"]
-        assert len(drafts) > 10 and len(steps["verify"]) > 5
+        assert len(drafts) > 10 or (ahead and not drafts)
+        assert len(steps["verify"]) > 5
         assert {call.reads for call in steps["verify"]} == {reads}
         by_network = int(drafter != "prompt-lookup")
-        assert {call.reads for call in steps["draft_first"]} == {by_network}
-        assert any(beams)
+        # All draft steps of an iteration are read at once, or else each of them.
+        assert len(steps["draft_ahead"]) > 5
+        assert {call.reads for call in steps["draft_ahead"]} == {int(ahead)}
+        assert ahead or {call.reads for call in steps["draft_first"]} == {by_network}
+        assert any(beams) != ahead
         for has_beam, call in zip(beams, steps["draft_next"], strict=True):
             assert call.reads == (by_network if has_beam else 0)
         assert {call.reads for call in steps["commit"]} == {0}
@@ -347,47 +359,3 @@ def test_the_likeliest_are_found_on_the_card(twin: DeviceTwin) -> None:
         assert traffic.reads == 1
         assert finite.tolist() == fine.tolist() == [True, True, False, False, True]
         assert token.device == CPU and token[fine].tolist() == wanted[fine].tolist()
-
-
-# -- which device, and what is said of it --------------------------------------------------------
-
-
-def test_a_card_is_taken_and_computes_in_bfloat16(
-    twin: DeviceTwin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert choose_device() == choose_device("cuda") == CARD
-    assert choose_device("cpu") == CPU
-    monkeypatch.setattr(compute, "_probe_s", None)  # nothing is measured
-    assert choose_dtype("auto", device=CARD) == torch.bfloat16
-    assert choose_dtype("float64", device=CARD) == torch.float64
-
-
-def test_a_set_up_on_a_card_has_a_profile_of_its_own(twin: DeviceTwin) -> None:
-    here, there = (server_on(device, "eagle3", 3, 36) for device in (CPU, CARD))
-    assert there.identity.machine == machine_with(CARD) != machine_with(CPU)
-    assert there.identity.machine.processor.startswith(NAME)
-    assert (there.identity.device, there.identity.threads) == ("cuda", 0)
-    assert (there.identity.attention, there.identity.page_size) == ("plain", 3)
-    told = " ".join(there.identity.differences(here.identity))
-    assert "device cuda, here cpu" in told and NAME in told
-    assert NAME in there.describe() and "threads" in here.describe()
-    assert there.backend.memory_bytes() == HELD_BYTES
-
-
-def test_the_meter_is_that_very_cards(
-    twin: DeviceTwin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    double = RecordedNvml([Row(0.0)], clock=lambda: 1.0)
-    monkeypatch.setattr(nvml, "_pynvml", lambda: double)
-    meter = card_meter(CARD)
-    assert meter is not None and double.handles == ["GPU-c0ffee"]
-    assert meter.card.watts == 112.0
-    meter.close()
-    assert card_meter(CPU) is None and not caplog.records
-    monkeypatch.setattr(nvml, "_pynvml", lambda: None)
-    monkeypatch.setattr("engine.card.find_spec", lambda name: None)
-    assert card_meter(CARD) is None
-    assert "nvidia-ml-py is missing (install draftgym[gpu])" in caplog.messages[-1]
-    monkeypatch.setattr("engine.card.find_spec", lambda name: object())
-    assert card_meter(CARD) is None
-    assert "NVML does not answer for the card of UUID c0ffee" in caplog.messages[-1]

@@ -5,8 +5,8 @@ to the front and gives back the pages that held nothing else. What a step needs 
 `pool` before it.
 
 Layouts, trees and tokens are the host's; networks, caches and features may be on a card. Then a
-step goes there without waiting, and waits where it reads: the children of a draft step, the tokens
-of a verification. The engine's clock is read behind these reads, so each part is charged the work
+step goes there without waiting, and waits where it reads: what was drafted, the tokens of a
+verification. The engine's clock is read behind these reads, so each part is charged the work
 that it asked for. Moves of a commit are not waited for and fall to the next read.
 """
 
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from engine.backends.flat import FlatBatch
-from engine.backends.protocol import Children, Choices
+from engine.backends.protocol import Children, Choices, DraftedAhead
 from engine.card import held_bytes, wait_for
 from engine.drafters.build import DraftNetwork, make_drafter
 from engine.drafters.protocol import Drafter
 from engine.kernels.beam import BeamState
 from engine.kernels.layout import accepted_moves, lay_out_rows, lay_out_trees
 from engine.paging import PagePool
-from engine.protocol import Bools, Floats, Limits
+from engine.protocol import Bools, Floats, Ints, Limits
 from engine.request import Request
 from engine.sampling.logprobs import emitted_logprobs
 from engine.sampling.sampler import Sampler
@@ -86,6 +86,18 @@ class LiveBackend:
         logits = self.decoder.logits(hidden[-1:])
         return self.sampler.first(slot, logits, slots.text[0], end)
 
+    def watch_divergence(self, wanted: bool) -> None:
+        """The drafter keeps what it said behind the roots, if it is one that can."""
+        if self.drafter.roots is not None:
+            self.drafter.roots.kept = wanted
+
+    @torch.inference_mode()
+    def draft_ahead(
+        self, drafting: Bools, depth: Ints, width: Ints, slots: SlotState
+    ) -> DraftedAhead | None:
+        """Catch up and run all draft steps, if the drafter does so."""
+        return self.drafter.draft_ahead(drafting, depth, width, slots)
+
     @torch.inference_mode()
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """Catch up and score the root's children."""
@@ -121,6 +133,10 @@ class LiveBackend:
         logits = self.decoder.logits(self._forward(n, mask))
         where, candidate = self.flat.slots(n), self.flat.extra(n)
         self.sampler.choose(logits, where, candidate, margin[0], slots, trees, choices)
+        if self.drafter.roots is not None and self.drafter.roots.kept:
+            of_roots = np.flatnonzero((candidate < 0) & (trees.size[0] > 0)[where])
+            missed = self.drafter.roots.divergence(logits, of_roots, where[of_roots])
+            choices.divergence[0] = missed
 
     def first_logprob(self, slot: int) -> float:
         """Log probability of the slot's first token, if its request asks for such."""

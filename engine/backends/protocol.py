@@ -23,6 +23,26 @@ class Children(NamedTuple):
     probability: Floats  # [R, S, W, W] conditional on the parent; 0 is no child, nor any behind
 
 
+class DraftedAhead(NamedTuple):
+    """The answers of all draft steps of an iteration, of T nodes in all, step after step.
+
+    Those of a step belong to the beam that `engine.kernels.beam.grow` makes of the step before.
+    """
+
+    token: Ints  # [T, C] best children, best first
+    probability: Floats  # [T, C] as in `Children`
+    slots: Ints  # [T]
+    places: Ints  # [T] place in the slot's beam
+    ends: list[int]  # of the steps in T, behind a leading 0
+
+    def write(self, step: int, to: Children) -> None:
+        """The answer of draft step `step` (1, 2, …)."""
+        mine = slice(self.ends[step - 1], self.ends[step])
+        at = 0, self.slots[mine], self.places[mine], slice(self.token.shape[1])
+        to.probability[:] = 0.0
+        to.token[at], to.probability[at] = self.token[mine], self.probability[mine]
+
+
 FAILED_TOKEN = -2  # what `prefill` answers when the target's logits are not finite
 
 
@@ -38,6 +58,9 @@ class Choices(NamedTuple):
     root_logprob: Floats  # [R, S]
     node_logprob: Floats  # [R, S, N]
     own_logprob: Floats  # [R, S, N]
+    # Of slots that drafted, where it is watched: nats by which the drafter's distribution behind
+    # the root misses the target's. NaN of others, stale where it is not watched.
+    divergence: Floats  # [R, S]
 
 
 def new_children(replicas: int, limits: Limits) -> Children:
@@ -58,6 +81,7 @@ def new_choices(replicas: int, limits: Limits) -> Choices:
         root_logprob=np.zeros(slots),
         node_logprob=np.zeros(nodes),
         own_logprob=np.zeros(nodes),
+        divergence=np.full(slots, np.nan),
     )
 
 
@@ -80,8 +104,24 @@ class Backend(Protocol):
         """
         ...
 
+    def watch_divergence(self, wanted: bool) -> None:
+        """Whether `verify` is to fill `choices.divergence`, from the next draft on."""
+        ...
+
+    def draft_ahead(
+        self, drafting: Bools, depth: Ints, width: Ints, slots: SlotState
+    ) -> DraftedAhead | None:
+        """All draft steps of trees so deep and wide [R, S], where the host need not look between.
+
+        None: they are to be asked for one by one. Else it is in all as if they had been.
+        """
+        return None
+
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
-        """Catch up with the committed text and score the root's children (into place 0)."""
+        """Catch up with the committed text and score the root's children (into place 0).
+
+        Notes in `slots.draft_entropy` what is known of the drafter's distribution there.
+        """
         ...
 
     def draft_next(

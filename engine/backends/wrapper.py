@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.backends.protocol import Backend, Children, Choices
+from engine.backends.protocol import Backend, Children, Choices, DraftedAhead
 from engine.kernels.beam import BeamState
 from engine.paging import PagePool
-from engine.protocol import Bools, Floats
+from engine.protocol import Bools, Floats, Ints
 from engine.request import Request
 from engine.state import SlotState, TreeState
 
@@ -38,6 +38,16 @@ class BackendWrapper(Backend):
     def prefill(self, slot: int, slots: SlotState, end: int) -> int:
         """The inner backend's first token."""
         return self.inner.prefill(slot, slots, end)
+
+    def watch_divergence(self, wanted: bool) -> None:
+        """Pass it on."""
+        self.inner.watch_divergence(wanted)
+
+    def draft_ahead(
+        self, drafting: Bools, depth: Ints, width: Ints, slots: SlotState
+    ) -> DraftedAhead | None:
+        """The inner backend's answers to all draft steps, if it gives them."""
+        return self.inner.draft_ahead(drafting, depth, width, slots)
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """The inner backend's children."""

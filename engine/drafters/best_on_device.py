@@ -1,6 +1,7 @@
 """`engine.kernels.best` for logits on a card: the search is done there, the host reads the answer.
 
-One copy brings all of it, and with the copy the draft step ends.
+One copy brings all of it. The host waits with it for one draft step, or for all of them where the
+drafter has drafted ahead (`engine.drafters.network`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def read_best_children(
     """
     token, probability = to.token[0], to.probability[0]
     most = min(token.shape[2], logits.shape[1])
-    read = _best(logits, ids, most).cpu().numpy()  # the one wait
+    read = best_there(logits, ids, most).cpu().numpy()  # the one wait
     found, p = read[:, :most], read[:, most:]
     if (p < 0).any():
         return False
@@ -37,10 +38,11 @@ def read_best_children(
     return True
 
 
-def _best(logits: Tensor, ids: Tensor | None, most: int) -> Tensor:
-    """Tokens, then probabilities, in float64 [T, 2 most]; these are -1 where logits are not finite.
+def best_there(logits: Tensor, ids: Tensor | None, most: int) -> Tensor:
+    """The `most` best tokens, then their probabilities, in float64 [T, 2 most] by the logits.
 
-    Float64 holds every token number exactly.
+    Float64 holds every token number exactly. In rows whose logits are not all finite the
+    probabilities are -1, and tokens are tokens still.
     """
     scores = logits + 0.0  # -0.0, which is 0.0's equal, becomes it
     # Positive floats order as their bits do; a negative one's magnitude has to be turned round.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 
-from engine.backends.protocol import Children
+from engine.backends.protocol import Children, DraftedAhead
 from engine.drafters.protocol import Drafter
 from engine.drafters.wrapper import DrafterWrapper
 from engine.kernels.beam import BeamState
-from engine.protocol import Bools
+from engine.protocol import Bools, Ints
 from engine.state import SlotState, TreeState
 
 LOG = logging.getLogger(__name__)
@@ -25,6 +25,17 @@ class Guarded(DrafterWrapper):
         super().__init__(drafter)
         self.failures = 0
         """Draft calls that raised."""
+
+    def draft_ahead(
+        self, drafting: Bools, depth: Ints, width: Ints, slots: SlotState
+    ) -> DraftedAhead | None:
+        """What the drafter drafted ahead, or nobody drafts in this iteration."""
+        try:
+            return self.drafter.draft_ahead(drafting, depth, width, slots)
+        except Exception as error:  # as below
+            self._note(error)
+            drafting[:] = False
+            return None
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """The drafter's children, or nobody drafts in this iteration."""

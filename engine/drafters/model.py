@@ -6,20 +6,21 @@ yet go through in one pass, accepted drafts among them: what a beam wrote is nev
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
 
-from engine.backends.protocol import Children
-from engine.drafters.committed_rows import CommittedRows, write_best
-from engine.drafters.protocol import Drafter
+from torch import Tensor
+
+from engine.drafters.committed_rows import BeamAt
+from engine.drafters.network import NetworkDrafter
 from engine.errors import UserError
-from engine.kernels.beam import BeamState
-from engine.protocol import Bools, Limits
-from engine.state import SlotState, TreeState
+from engine.protocol import Bools, Ints, Limits
+from engine.state import SlotState
 from models.decoder import Decoder
+from models.kv_cache import TokenBatch
 from models.upload import upload_rows
 
 
-class ModelDrafter(Drafter):
+class ModelDrafter(NetworkDrafter):
     """Draft trees with `decoder` for `target`, whose token ids it must share."""
 
     name = "model"
@@ -37,36 +38,22 @@ class ModelDrafter(Drafter):
                 f"the draft model has {own.context} positions, fewer than the {capacity} rows a "
                 "slot; lower the capacity or choose another draft model"
             )
+        super().__init__(limits, capacity, decoder.new_cache, own.vocab_size)
         self.decoder = decoder
-        self.rows = CommittedRows(limits, capacity)
-        self.cache = decoder.new_cache(limits.slots, self.rows.cache_rows)
 
-    def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
-        """Read the committed tokens that are new, the root included, and score its children."""
-        committed = slots.context[0] + 1
-        for new in self.rows.catch_up(drafting[0], committed, slots.text[0], 0):
+    def committed(self, slots: SlotState) -> Ints:
+        """All tokens of the text, the root included."""
+        return slots.context[0] + 1
+
+    def root_logits(self, drafting: Bools, slots: SlotState) -> Iterator[tuple[Tensor, Ints]]:
+        """Read the committed tokens that are new; the root is the last of them."""
+        for new in self.rows.catch_up(drafting, self.committed(slots), slots.text[0], 0):
             hidden, _ = self.decoder.forward(new.batch, self.cache)
             if len(new.slots):
-                at = new.slots, np.zeros_like(new.slots)
                 (last,) = upload_rows((new.last,), self.decoder.device)
-                write_best(self.decoder.logits(hidden[last]), None, at, children)
+                yield self.decoder.logits(hidden[last]), new.slots
 
-    def draft_next(
-        self, step: int, slots: SlotState, trees: TreeState, beam: BeamState, children: Children
-    ) -> None:
-        """Score the children of the beam that `step` made; a node sees its ancestors alone."""
-        if not beam.size.any():
-            return
-        batch, where, place = self.rows.beam(step, slots.context[0] + 1, trees, beam)
+    def beam_logits(self, batch: TokenBatch, at: BeamAt) -> Tensor:
+        """A node needs nothing of its parent but what the cache holds."""
         hidden, _ = self.decoder.forward(batch, self.cache)
-        write_best(self.decoder.logits(hidden), None, (where, place), children)
-
-    def release(self, slot: int) -> None:
-        """The slot's next request starts from nothing, and meets no NaN of this one."""
-        if self.rows.done[slot]:
-            self.cache.scrub(np.array([slot]))
-        self.rows.done[slot] = 0
-
-    def memory_bytes(self) -> int:
-        """The cache."""
-        return self.cache.bytes_per_token() * len(self.rows.done) * self.rows.cache_rows
+        return self.decoder.logits(hidden)

@@ -25,14 +25,15 @@ class PromptLookup(Drafter):
 
     def __init__(self, vocab: int, limits: Limits, longest: int = LONGEST_NGRAM) -> None:
         self.longest = longest
-        self.roots = np.full((limits.slots, limits.max_width), -1)
+        self.root_beams = np.full((limits.slots, limits.max_width), -1)
         self.no_tree = np.zeros((limits.slots, 1), np.int64)
         self.counts = np.zeros(vocab, np.int64)
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """Continue the committed texts; one that never held its last token is not drafted for."""
         size = drafting[0].astype(np.int64)
-        self._continue(size, self.roots, self.no_tree, self.no_tree, slots, children)
+        slots.draft_entropy[0, drafting[0]] = np.nan  # counts of n-grams are no distribution
+        self._continue(size, self.root_beams, self.no_tree, self.no_tree, slots, children)
         drafting[0] &= children.probability[0, :, 0, 0] > 0
 
     def draft_next(

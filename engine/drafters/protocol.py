@@ -13,9 +13,10 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.backends.protocol import Children
+from engine.backends.protocol import Children, DraftedAhead
+from engine.drafters.roots import Roots
 from engine.kernels.beam import BeamState
-from engine.protocol import Bools
+from engine.protocol import Bools, Ints
 from engine.state import SlotState, TreeState
 
 
@@ -31,13 +32,25 @@ class Drafter(Protocol):
     """What people call it."""
     feature_layers: tuple[int, ...] | None = None
     """Target layers whose inputs it wants to see, None for none."""
+    roots: Roots | None = None
+    """What it said behind the roots, for the divergence; None for one without a distribution."""
     features: Tensor | None = None
     """Where the backend writes those inputs side by side, [S, capacity, layers · h], by row."""
+
+    def draft_ahead(
+        self, drafting: Bools, depth: Ints, width: Ints, slots: SlotState
+    ) -> DraftedAhead | None:
+        """All draft steps of trees so deep and wide [R, S], in all as if asked for one by one.
+
+        None where that is how they are to be asked for.
+        """
+        return None
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """Catch up with the committed text and score the children of the roots, into place 0.
 
-        The root is the text's token at `context`. Clears `drafting` [R, S], in place, where it has
+        The root is the text's token at `context`. Writes `slots.draft_entropy` there, NaN where it
+        has no distribution (`Roots.note` does it). Clears `drafting` [R, S], in place, where it has
         nothing to propose: those slots decode without drafts.
         """
         ...

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.backends.protocol import Children
+from engine.backends.protocol import Children, DraftedAhead
+from engine.drafters.network import NetworkDrafter
 from engine.drafters.protocol import Drafter
+from engine.drafters.steering_there import SteeringThere
 from engine.drafters.wrapper import DrafterWrapper
 from engine.errors import UserError
 from engine.kernels.beam import BeamState, new_beam
@@ -44,6 +46,18 @@ class Steered(DrafterWrapper):
         self.cumulative = _cumulative(chances)
         self.on_path = np.full((1, limits.slots), OFF_PATH)
         self._no_beam, self._no_trees = new_beam(1, limits), new_trees(1, limits)
+
+    def draft_ahead(
+        self, drafting: Bools, depth: Ints, width: Ints, slots: SlotState
+    ) -> DraftedAhead | None:
+        """All draft steps of a drafter that drafts ahead, steered on its device."""
+        drafter = self.drafter
+        if not (isinstance(drafter, NetworkDrafter) and drafter.ahead):
+            return None
+        steps = range(1, int(depth[drafting].max()) + 1)
+        ranks = np.stack([self._ranks(step, drafting.shape)[0] for step in steps])
+        steer = SteeringThere(self.texts, ranks, self.vocab, slots, drafter.device)
+        return drafter.draft_ahead(drafting, depth, width, slots, steer)
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """The drafter's children of the roots, steered."""

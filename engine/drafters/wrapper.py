@@ -1,4 +1,7 @@
-"""A drafter around another one: everything is passed on until a subclass says otherwise."""
+"""A drafter around another one: everything is passed on until a subclass says otherwise.
+
+But for drafting ahead: a subclass that changes what draft steps answer has to see them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ class DrafterWrapper(Drafter):
         self.drafter = drafter
         self.name = drafter.name
         self.feature_layers, self.features = drafter.feature_layers, drafter.features
+        self.roots = drafter.roots
 
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """The wrapped drafter's answer."""
