@@ -7,7 +7,7 @@ S is the number of slots, D the deepest tree allowed, C the class count, N the c
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,6 +69,9 @@ class View(NamedTuple):
     # Tokens of a verification, roots included, that the device has CUDA graphs for, ascending; what
     # lies between is padded to the next. None: nothing is padded.
     tiers: tuple[int, ...] | None = None
+    # [S] entropy in nats of the drafter's distribution at the last root; 0 if never drafted, NaN
+    # where the drafter has no such distribution, or keeps it to itself. The engine always gives it.
+    draft_entropy: Floats | None = None
 
 
 class Plan(NamedTuple):
@@ -103,6 +106,38 @@ class Pricing(Protocol):
         0 where the roots alone take longer. Raises UserError for a multiple that is not above 0.
         """
         ...
+
+
+@runtime_checkable
+class Tabulated(Protocol):
+    """A `Pricing` that can also tabulate, which only who searches among many plans asks for."""
+
+    def table(self, nodes: int, widths: Ints) -> PriceTable:
+        """The parts of a step for the requests of the view, of up to `nodes` nodes in all.
+
+        Further draft steps are those of beams of `widths`.
+        """
+        ...
+
+
+# Lengths of a prompt's chunk whose reading `PriceTable` prices.
+PROMPT_CHUNKS: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
+
+
+class PriceTable(NamedTuple):
+    """Seconds and joules of the parts of a step by size, for who searches among many plans.
+
+    Joules and watts are 0 where nothing is known of the machine's power.
+    """
+
+    verify_s: Floats  # [K + 1] roots and 0..K nodes; the engine's own work is in it
+    verify_joules: Floats  # [K + 1]
+    draft_first_s: Floats  # [2] the first draft step: once, and for every row of it
+    draft_next_s: Floats  # [W, S + 1] a further one with 0..S requests in it, for each width
+    draft_watts: float  # while drafting
+    undrafted_tokens: Ints  # [S] rows that each request has in its first draft step
+    ordinary_s: Floats  # [S + 1] an ordinary step of 0..S requests with contexts as now
+    prefill_s: Floats  # [P] reading as many tokens of a prompt as `PROMPT_CHUNKS` says
 
 
 class Candidates(NamedTuple):
@@ -150,6 +185,10 @@ class Outcome(NamedTuple):
     # The iteration's length as the hardware profile had it beforehand, the controller's time not
     # counted; NaN without a profile.
     predicted_s: float = float("nan")
+    # [S] nats by which the drafter's distribution behind the root verified here misses the target's
+    # (`engine.drafters.divergence`), NaN where nothing was drafted or the drafter cannot tell; None
+    # for a controller that does not declare `needs_divergence`.
+    divergence: Floats | None = None
 
     @property
     def iteration_s(self) -> float:
@@ -185,6 +224,8 @@ class Controller:
     # True: where there is no hardware profile (`View.pricing` is None), the engine decodes
     # ordinarily and asks the controller nothing (engine/profile/fallback.py).
     needs_profile = False
+    # True: `Outcome.divergence` is worked out, which takes time in every verification.
+    needs_divergence = False
 
     def reset(self, limits: Limits) -> None:
         """A new episode begins: forget what was learned about running requests."""

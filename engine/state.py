@@ -40,6 +40,7 @@ class SlotState(NamedTuple):
     iterations: Ints
     verified_nodes: Ints
     draft_confidence: Floats
+    draft_entropy: Floats
     proposed: Floats  # [R, S, D] decayed counts by position
     accepted: Floats  # [R, S, D]
     since_proposed: Ints  # [R, S, D]
@@ -82,7 +83,7 @@ def new_slots(replicas: int, limits: Limits, capacity: int) -> SlotState:
             fields[name] = np.full((*shape, MAX_STOPS), -1, np.int64)
         elif name == "text":
             fields[name] = np.zeros((*shape, capacity), np.int64)
-        elif name.endswith("_s") or name == "draft_confidence":
+        elif name.endswith("_s") or name in ("draft_confidence", "draft_entropy"):
             fields[name] = np.zeros(shape)
         else:
             fields[name] = np.zeros(shape, np.int64)

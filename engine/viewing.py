@@ -59,11 +59,19 @@ def build_view(engine: Engine) -> View:
         limits=limits,
         pricing=pricing_of(engine, decoding),
         tiers=_tiers(engine.backend),
+        draft_entropy=s.draft_entropy[0].copy(),
     )
 
 
 def _cap_watts(engine: Engine) -> float:
-    """The cap, a share of the power model's peak, or inf; it is shown and not enforced."""
+    """The cap, or inf.
+
+    A device that is modelled keeps to it and says so by its meter. On a live one it is a share of
+    the power model's peak, shown and not enforced.
+    """
+    kept: float | None = getattr(engine.power, "cap_watts", None)
+    if kept is not None:
+        return kept
     disturbances = engine.disturbances
     if disturbances is None or not disturbances.has("power_cap"):
         return float("inf")

@@ -92,6 +92,21 @@ def other_files(folder: Path, manifest: Manifest) -> None:
     take_up(folder, manifest, {"tokens": 5})
 
 
+def first_version(folder: Path, manifest: Manifest) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 1}))
+
+
+def short_of_a_divergence(folder: Path, manifest: Manifest) -> None:
+    recording = load(folder)[1]
+    write_shard(folder, recording._replace(divergence=recording.divergence[1:]), 0)
+
+
+def numbers_that_are_none(folder: Path, manifest: Manifest) -> None:
+    recording = load(folder)[1]
+    write_shard(folder, recording._replace(divergence=recording.divergence * np.nan), 0)
+
+
 def no_manifest(folder: Path, manifest: Manifest) -> None:
     (folder / "manifest.json").unlink()
 
@@ -105,6 +120,9 @@ def no_manifest(folder: Path, manifest: Manifest) -> None:
         (other_recipe, "holds another recording \\(tokens 5, now 7\\)"),
         (other_pair, "holds another recording \\(model tiny, now other\\)"),
         (other_files, "there is something else already"),
+        (first_version, "is of recording version 1, not 2; record anew with `python record.py`"),
+        (short_of_a_divergence, "damaged: not every place has a divergence; delete it, then"),
+        (numbers_that_are_none, "damaged: it has numbers that are none; delete it, then"),
         (no_manifest, "holds no recording"),
     ],
 )

@@ -185,6 +185,12 @@ def test_a_recording_fits_together_and_a_seed_repeats_it(shown: str) -> None:
     assert first.texts == 16 and first.held_out.sum() == 8
     assert (np.diff(first.first_node) > 0).all()
     assert np.isfinite(first.entropy.astype(float)).all() and (first.log_ratio <= 0).all()
+    # The target is taken to be sure: of the token that is drafted right, -log of its probability.
+    right = (first.log_ratio == 0) & (first.depth == 1)
+    place = np.repeat(np.arange(first.places), np.diff(first.first_node))[right]
+    nats = -np.log(first.probability[right])
+    np.testing.assert_allclose(first.divergence[place], nats, rtol=2e-3, atol=1e-6)
+    assert 0.3 < len(place) / first.places < 1 and (first.divergence >= 0).all()
     assert ((first.log_ratio == 0) == on_path(first)).all()
 
 

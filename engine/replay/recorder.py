@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from engine.classes import ClassTable, SLOClass
+from engine.drafters.divergence import divergence_nats, entropy_nats
 from engine.errors import UserError
 from engine.profile.fallback import WithoutProfile
 from engine.protocol import Ints
@@ -48,6 +49,7 @@ class Recorder:
                 f"{server.head.device}; load the server with device cpu"
             )
         self.server, self.limits = server, server.settings.limits
+        self._target_ids = server.head.target_ids
         capacity = server.settings.context_tokens
         layers = server.head.feature_layers(server.decoder.config.layers)
         self._reader = ForcedReader(server.decoder, capacity, layers)
@@ -112,11 +114,11 @@ class Recorder:
         self._drafter.read(text, reading.features)
         places, answer = np.arange(len(output) - 1), np.array(output)
         levels, floor = reading.logits.numpy(), floors(reading)
-        groups, entropies = [], []
+        groups, behind_roots = [], []
         # From the end to the beginning: see `UnionDrafter.draft`.
         for first in range(0, len(places), PLACES_AT_ONCE)[::-1]:
             at = places[first : first + PLACES_AT_ONCE]
-            entropies.append(self._drafter.draft(prompt + at))
+            behind_roots.append(self._drafter.draft(prompt + at))
             groups.append(self._keep(at, answer, levels, floor))
         nodes = {
             name: np.concatenate([group[name] for group in groups[::-1]])
@@ -131,9 +133,18 @@ class Recorder:
             tokens=text.astype(np.int32),
             first_place=np.array([0, len(places)]),
             first_node=np.concatenate(([0], nodes.pop("size").cumsum())),
-            entropy=np.concatenate(entropies[::-1]).astype(np.float16),
+            **self.signals(reading, torch.cat(behind_roots[::-1])),
             **{**nodes, "log_ratio": nodes["log_ratio"].astype(np.float16)},
         )
+
+    def signals(self, reading: Reading, behind_roots: torch.Tensor) -> dict[str, np.ndarray]:
+        """By field, what a text's P places show of the drafter, whose logits are [P, V_draft]."""
+        said = behind_roots.double()
+        divergence = divergence_nats(reading.logits.double(), said, self._target_ids)
+        return {
+            "entropy": entropy_nats(said).numpy().astype(np.float16),
+            "divergence": divergence.numpy().astype(np.float16),
+        }
 
     def _keep(
         self, at: Ints, answer: Ints, levels: np.ndarray, floor: np.ndarray

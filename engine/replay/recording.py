@@ -53,6 +53,9 @@ class Recording(NamedTuple):
     first_place: NDArray[np.int64]  # [N + 1]
     first_node: NDArray[np.int64]  # [P + 1]
     entropy: NDArray[np.float16]  # [P] nats of the drafter's distribution behind the root
+    # [P] nats by which the drafter's distribution there misses the target's, over the tokens that
+    # the drafter knows (`engine.drafters.divergence`).
+    divergence: NDArray[np.float16]
     # The nodes of a place, likeliest first, ties to the shallower, then to the one drafted first.
     parent: NDArray[np.uint8]  # [M] index among the place's nodes, ROOT for children of the root
     depth: NDArray[np.uint8]  # [M]
@@ -116,7 +119,7 @@ def _text(recording: Recording, i: int) -> Recording:
             cut[name] = array[i : i + 1]
         elif name == "tokens":
             cut[name] = array[tokens]
-        elif name == "entropy":
+        elif name in ("entropy", "divergence"):
             cut[name] = array[places]
         elif name == "first_node":
             cut[name] = array[places.start : places.stop + 1] - array[places.start]
@@ -137,8 +140,11 @@ def contradiction(r: Recording) -> str:
         return "the texts' offsets are not one more than the texts"
     if r.first_token[-1] != len(r.tokens) or r.first_place[-1] != r.places:
         return "texts end elsewhere than the tokens and places do"
+    if len(r.divergence) != r.places:
+        return "not every place has a divergence"
     if len(r.first_node) != r.places + 1 or r.first_node[-1] != len(r.parent):
         return "places end elsewhere than the nodes do"
-    if not np.isfinite(r.probability).all() or np.isnan(r.log_ratio).any():
+    finite = all(np.isfinite(a).all() for a in (r.probability, r.entropy, r.divergence))
+    if not finite or np.isnan(r.log_ratio).any():
         return "it has numbers that are none"
     return ""

@@ -14,7 +14,7 @@ from engine.backends.protocol import Children
 from engine.drafters.committed_rows import CommittedRows, write_best
 from engine.kernels.beam import new_beam
 from engine.kernels.union_beam import grow_union, new_widths, union_limits
-from engine.protocol import Floats, Ints
+from engine.protocol import Ints
 from engine.state import new_trees
 from models.draft_head import DraftHead
 
@@ -58,8 +58,13 @@ class UnionDrafter:
         self.cache.share(0, rows)
 
     @torch.inference_mode()
-    def draft(self, roots: Ints) -> Floats:
-        """Draft behind the text's tokens `roots` [n], n ≤ slots; entropies [n] in nats.
+    def root_logits(self, roots: Ints) -> Tensor:
+        """What the drafter says behind the text's tokens `roots` [n]: logits [n, V_draft]."""
+        return self.head.logits(self.outputs[torch.from_numpy(roots - 1)])
+
+    @torch.inference_mode()
+    def draft(self, roots: Ints) -> Tensor:
+        """Draft behind the text's tokens `roots` [n], n ≤ slots; their logits [n, V_draft].
 
         Scratch rows overwrite what stands behind a slot's root: between two calls of `read` a
         slot's roots must come from the end of the text to its beginning.
@@ -68,9 +73,8 @@ class UnionDrafter:
         alive = np.arange(slots)[None] < n
         committed = np.zeros(slots, np.int64)
         committed[:n] = roots
-        states = self.outputs[torch.from_numpy(roots - 1)]
-        self.states[:n, 0] = states
-        logits = self.head.logits(states)
+        self.states[:n, 0] = self.outputs[torch.from_numpy(roots - 1)]
+        logits = self.root_logits(roots)
         trees, beam, children = self.trees, self.beam, self.children
         at = np.arange(n), np.zeros(n, np.int64)
         write_best(logits, self.head.target_ids, at, children)
@@ -84,5 +88,4 @@ class UnionDrafter:
             self.states[batch.slots, torch.from_numpy(place)] = outputs
             write_best(self.head.logits(outputs), self.head.target_ids, (where, place), children)
             grow_union(step + 1, alive, *children, trees, beam, self.widths)
-        probability = torch.softmax(logits.double(), dim=-1)
-        return torch.special.entr(probability).sum(-1).numpy()
+        return logits

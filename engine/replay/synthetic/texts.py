@@ -59,6 +59,7 @@ def draw_texts(
         first_place=_offsets([len(plan.level) for plan in plans]),
         first_node=_offsets(nodes.pop("size")),
         entropy=nodes.pop("entropy").astype(np.float16),
+        divergence=nodes.pop("divergence").astype(np.float16),
         **{**nodes, "log_ratio": nodes["log_ratio"].astype(np.float16)},
     )
 

@@ -10,9 +10,9 @@ import numpy as np
 from engine.backends.protocol import Children
 from engine.kernels.beam import new_beam
 from engine.kernels.union_beam import grow_union, new_widths, union_limits
-from engine.protocol import Floats, Ints
+from engine.protocol import Bools, Floats, Ints
 from engine.replay.kept_nodes import KeptNodes, keep_nodes, new_kept
-from engine.replay.synthetic.children import draw_children, mark_path
+from engine.replay.synthetic.children import LEAST, draw_children, mark_path
 from engine.replay.synthetic.model import SIBLINGS, Tier, top_mean
 from engine.state import new_trees
 
@@ -44,7 +44,7 @@ class TreeDrawing:
     def draw(
         self, level: Floats, truth: Floats, targets: Ints, rng: np.random.Generator
     ) -> dict[str, np.ndarray]:
-        """Nodes of P places behind one another, by field; also `size` and `entropy` [P].
+        """Nodes of P places behind one another, by field; also `size`, `entropy`, `divergence` [P].
 
         `level` [P] is the mean of q1 at depth 1, `truth` [P] a factor on acceptance of which the
         drafter shows nothing, `targets` [P, D] the text's tokens behind each root, -1 for none.
@@ -61,7 +61,7 @@ class TreeDrawing:
         n = len(level)
         alive = np.arange(PLACES_AT_ONCE)[None] < n
         trees, beam, on_path = self.trees, self.beam, self.on_path
-        entropy = np.empty(0)
+        entropy = divergence = np.empty(0)
         for step in range(1, self.most.depth + 1):
             target = np.ascontiguousarray(targets[:, step - 1])
             draw_children(
@@ -79,21 +79,37 @@ class TreeDrawing:
                 *self.children,
             )
             if step == 1:
-                entropy = _entropy(self.children.probability[0, :n, 0])
+                shown = self.children.probability[0, :n, 0]
+                right = self.children.token[0, :n, 0] == target[:, None]
+                entropy, divergence = _entropy(shown), _divergence(shown, right)
             grow_union(step, alive, *self.children, trees, beam, self.widths)
             mark_path(step, target, trees, on_path, self.log_ratio)
         self.lost += keep_nodes(
             n, *self.most, trees, self.widths, on_path, self.log_ratio, self.kept
         )
-        return {**_flattened(self.kept, n), "entropy": entropy}
+        return {**_flattened(self.kept, n), "entropy": entropy, "divergence": divergence}
 
 
 def _entropy(shown: Floats) -> Floats:
     """Nats [n] of the shown children [n, W], what remains counted as one token."""
-    rest = np.maximum(1.0 - shown.sum(1, keepdims=True), 0.0)
-    p = np.concatenate([shown, rest], axis=1)
+    p = np.concatenate([shown, _rest(shown)], axis=1)
     logs = np.log(p, out=np.zeros_like(p), where=p > 0)
     return -(p * logs).sum(1)
+
+
+def _divergence(shown: Floats, right: Bools) -> Floats:
+    """Nats [n] from a target that is sure of its token: `right` [n, W] marks it among the children.
+
+    Of the target the model knows its token and no distribution. What remains counts as one token,
+    the target's where no child is.
+    """
+    p = np.where(right.any(1), (shown * right).sum(1), _rest(shown)[:, 0])
+    return -np.log(np.clip(p, LEAST, 1.0))
+
+
+def _rest(shown: Floats) -> Floats:
+    """What the shown children [n, W] leave, [n, 1]."""
+    return np.maximum(1.0 - shown.sum(1, keepdims=True), 0.0)
 
 
 def _flattened(kept: KeptNodes, count: int) -> dict[str, np.ndarray]:
