@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.errors import UserError
+from engine.protocol import Floats
 from engine.request import Request
 from engine.workload import Episode, PromptSet, WorkloadConfig, build_episode, class_shares
+from engine.workload.arrivals import counts_in_capacity
+from engine.workload.capacity_mix import Asked
 from engine.workload.lengths import Bounds, Encode, byte_encoder
 from engine.workload.text_draws import mean_output_tokens
 from engine.workload.traces import ArrivalSource
@@ -64,8 +67,12 @@ class Drawing:
             return tuple(encode(text))
 
         self._encoded = encoded
-        prompt_tokens, output_tokens = self._trace_lengths() or self._text_lengths()
-        self.capacity_rps = server.capacity_rps(prompt_tokens, output_tokens)
+        self._server, self.asked = server, self._mix()
+
+    @cached_property
+    def capacity_rps(self) -> float:
+        """Of the server on the mix, disturbances left out."""
+        return self._server.capacity_of(self.asked)
 
     def __call__(self, generator: np.random.Generator) -> list[Request]:
         """One episode's requests, which carry their disturbances along."""
@@ -77,7 +84,7 @@ class Drawing:
             self.config,
             self.prompts,
             lambda text: list(self._encoded(text)),
-            self.capacity_rps,
+            self.capacity_rps if counts_in_capacity(self.config) else math.nan,
             self.classes,
             self._stop_ids,
             generator,
@@ -92,6 +99,17 @@ class Drawing:
                 len(made.requests),
             )
         return made
+
+    def _mix(self) -> list[Asked]:
+        """What will be asked for: every class's share of the requests and its mean lengths."""
+        shares = class_shares(self.config, self.classes, self._source)
+        traced = self._trace_lengths()
+        lengths = self._text_lengths(shares) if traced is None else {}
+        return [
+            Asked(name, float(share), *(traced or lengths[c]))
+            for c, (name, share) in enumerate(zip(self.classes.names, shares, strict=True))
+            if share > 0
+        ]
 
     def _trace_lengths(self) -> tuple[float, float] | None:
         """Mean prompt and output tokens of the trace's window as they are served."""
@@ -109,10 +127,12 @@ class Drawing:
         served = np.array([bounds.fitted(prompt, output) for prompt, output in pairs])
         return float(served[:, 0].mean()), float(served[:, 1].mean())
 
-    def _text_lengths(self) -> tuple[float, float]:
-        """Mean tokens of the prompts and of what may be emitted; raises UserError if too long."""
+    def _text_lengths(self, shares: Floats) -> dict[int, tuple[float, float]]:
+        """By index of the classes that come: mean tokens of prompts, and of what may be emitted.
+
+        `shares` [C] are those of the classes. Raises UserError if a prompt is too long.
+        """
         config = self.config
-        shares = class_shares(config, self.classes, self._source)
         lengths = {
             c: [
                 min(len(self._encoded(text)), config.prompt_tokens)
@@ -127,8 +147,8 @@ class Drawing:
                 f"{config.max_tokens} exceed the context of {self._context}; lower max_tokens or "
                 "use shorter prompts"
             )
-        mean = sum(shares[c] * np.mean(of_class) for c, of_class in lengths.items())
-        return float(mean), mean_output_tokens(config.max_tokens)
+        output = mean_output_tokens(config.max_tokens)
+        return {c: (float(np.mean(of_class)), output) for c, of_class in lengths.items()}
 
 
 def prompt_encoder(server: LiveServer) -> Encode:

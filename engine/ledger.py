@@ -72,7 +72,7 @@ class Ledger:
             counter[0, slot] = 0
         for history in (s.proposed, s.accepted, s.since_proposed):
             history[0, slot] = 0
-        s.draft_confidence[0, slot] = 0.0
+        s.draft_confidence[0, slot] = s.draft_entropy[0, slot] = 0.0
 
     def first_token(self, slot: int, token: int, clock_s: float) -> bool:
         """The prompt is through; True when this token already ends the output."""

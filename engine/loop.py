@@ -40,6 +40,7 @@ from engine.telemetry import Energy, Meter, PowerMeter
 from engine.viewing import build_view
 
 if TYPE_CHECKING:
+    from engine.snapshot_origin import Snapshot
     from engine.workload.disturbances import Disturbances
 
 __all__ = ["DEFAULT_LIMITS", "Engine", "EngineSettings"]
@@ -97,7 +98,7 @@ class Engine:
         check_requests(
             requests, classes, settings.context_tokens, backend.vocab_size, detokenize is not None
         )
-        self._ids = {request.id for request in requests}
+        self.requests, self._ids = requests, {request.id for request in requests}
         self.slots = new_slots(1, self.limits, settings.capacity_tokens)
         self.trees = new_trees(1, self.limits)
         self.beam = new_beam(1, self.limits)
@@ -226,6 +227,7 @@ class Engine:
         room_s = self.spend(begun)
 
         begun = self.read()
+        self.backend.watch_divergence(controller.needs_divergence)
         controller_in_draft_s = draft(self, view, plan, controller, decoding)
         drafted = trees.size[0] > 0
         self.drafted_to[drafted] = slots.context[0, drafted]
@@ -272,6 +274,7 @@ class Engine:
             clipped=clipped,
             shrunk=shrunk,
             predicted_s=predicted,
+            divergence=self.choices.divergence[0].copy() if controller.needs_divergence else None,
         )
         self._count(outcome)
         begun = self.read()
@@ -363,6 +366,18 @@ class Engine:
                 break
             self.run_iteration(view, controller)
         return self.close_records()
+
+    def snapshot(self) -> Snapshot:
+        """All that an episode on replay is made of now (`engine.snapshot`); UserError on live."""
+        from engine.snapshot import take  # deferred: it knows the replay backend
+
+        return take(self)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from there. Raises UserError where it was taken on something else."""
+        from engine.snapshot import put_back
+
+        put_back(self, snapshot)
 
     def records(self) -> list[RequestRecord]:
         """Requests that have ended so far."""

@@ -62,6 +62,17 @@ class Scheduler:
             self.put_back(Waiting(request, request.arrival_s))
         return newcomers
 
+    def rebuild(self) -> None:
+        """Make the queue's heaps and counts of those who come and wait (`engine.snapshot`)."""
+        self._arrivals = deque(sorted(self._to_come.values(), key=lambda r: (r.arrival_s, r.id)))
+        waiting, self._waiting = list(self.waiting), {}
+        self._queued = np.zeros_like(self._queued)
+        self._displaced, self._in_order, *self._by_age = (
+            WaitingHeap(self._waiting) for _ in range(2 + len(self._by_age))
+        )
+        for entry in waiting:
+            self.put_back(entry)
+
     def cancellations(self, clock_s: float) -> list[int]:
         """Ids of the requests that their users withdraw by now; each is told once."""
         due = []

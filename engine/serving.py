@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -38,6 +40,7 @@ from engine.request import Request
 from engine.sampling.params import SamplingParams
 from engine.telemetry import Meter
 from engine.workload.build import disturbances_of
+from engine.workload.capacity_mix import Asked, mean_lengths
 from engine.workload.disturbances import Disturbances
 from engine.workload.drafter_schedule import disturbed
 from models.attention_choice import choose_attention, resolve_attention
@@ -46,6 +49,9 @@ from models.graphed import card_graphs, with_graphs
 from models.narrow_product import match_threads
 from models.registry import resolve
 from models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from engine.replay.capacity_table import CapacityTable
 
 PROBE_CONTEXT = 64  # prompt length of the measuring requests
 PROBE_ITERATIONS = 20
@@ -272,14 +278,31 @@ class LiveServer:
         if isinstance(self.power, GpuMeter):
             self.power.close()
 
-    def capacity_rps(self, mean_prompt_tokens: float, mean_output_tokens: float) -> float:
-        """Requests per second that ordinary decoding with all slots busy would finish.
+    @cached_property
+    def capacity_table(self) -> CapacityTable | None:
+        """What fixed trees drain here, by the profile and a recording of the pair, in seconds.
 
-        An estimate from two measured times, a full batch's step and a prompt token's: a request
-        costs its prompt and its share of the batch's steps.
+        None where the server has no profile or no recording of its pair is at hand.
         """
-        decode_s = self.full_batch_s / self.settings.limits.slots * mean_output_tokens
-        return 1.0 / (decode_s + self.prefill_s_per_token * mean_prompt_tokens)
+        from engine.replay.capacity_live import table_of_live  # deferred: many never ask
+
+        return table_of_live(self)
+
+    def capacity_of(self, asked: Sequence[Asked]) -> float:
+        """Requests per second at which the best fixed tree drains the mix (ALGORITHMS.md §10).
+
+        Without a table, what ordinary decoding with all slots busy would finish: an estimate from
+        two measured times, a full batch's step and a prompt token's.
+        """
+        if self.capacity_table is not None:
+            return self.capacity_table.rps(asked)
+        prompt_tokens, output_tokens = mean_lengths(asked)
+        decode_s = self.full_batch_s / self.settings.limits.slots * output_tokens
+        return 1.0 / (decode_s + self.prefill_s_per_token * prompt_tokens)
+
+    def capacity_rps(self, mean_prompt_tokens: float, mean_output_tokens: float) -> float:
+        """`capacity_of` requests that are that long, of no class in particular."""
+        return self.capacity_of([Asked("", 1.0, mean_prompt_tokens, mean_output_tokens)])
 
     def describe(self) -> str:
         """One line for people."""
@@ -287,9 +310,11 @@ class LiveServer:
         threads = f"{torch.get_num_threads()} threads"
         where = threads if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
         target = f"target {self.name} ({dtype}, {where})"
+        by_table = self.capacity_table is not None
+        capacity = "swept on its profile" if by_table else "estimated by ordinary decoding"
         return (
             f"{target} · drafter {self.drafter.name} · "
-            f"unloaded {1e3 * self.unloaded_tpot_s:.0f} ms per token"
+            f"unloaded {1e3 * self.unloaded_tpot_s:.0f} ms per token · capacity {capacity}"
         )
 
     def warm_up(self) -> None:

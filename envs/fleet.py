@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from engine.errors import UserError
 from engine.protocol import Bools, Floats, Ints
 from engine.replay.fleet.fleet import Fleet
-from engine.replay.fleet.state import STAGES
+from engine.replay.fleet.state import ENDED, STAGES, TALLY
+from engine.snapshot_origin import Snapshot
 from envs.episodes import ReplayEpisodes
-from envs.fleet_kernels import Pay, Tiers, reward_parts, take_actions
-from envs.reward import GoodputReward, serving_summary
+from envs.fleet_kernels import DIMENSIONS, Course, Pay, Tiers, Told, step_all
+from envs.fleet_summary import fleet_summary
+from envs.reward import GoodputReward
 from policies.actions import ActionTable
 from policies.features import Observation, bounds, require_finite
 from policies.fleet_features import FleetObserver
@@ -29,12 +31,13 @@ PARTS = ("reward/valid", "reward/violations", "reward/time")
 
 
 class Step(NamedTuple):
-    """What a step brought the environments that acted; the others' entries are 0."""
+    """What a step brought the environments that acted; the others' entries are 0. Fresh arrays."""
 
     reward: Floats  # [R]
     truncated: Bools  # [R]
     info: dict[str, NDArray[Any]]  # [R] each
     ended: NDArray[Any]  # [R, C] of `engine.replay.fleet.state.ENDED`
+    observation: Observation  # [R, F] of everybody, on which the next actions are based
 
 
 class ServeFleet:
@@ -104,40 +107,33 @@ class ServeFleet:
 
     def observe(self) -> Observation:
         """[R, F], a fresh array. Raises UserError for what is not a number."""
-        observation = self._observer.observe(self.fleet, self.plan)
-        if not np.isfinite(observation).all():
-            for row in observation:
-                require_finite(row, self.features)
-        return observation
+        nobody = np.zeros(self.replicas, np.bool_)
+        nothing = np.zeros((self.replicas, len(self.actions.nvec)), np.int64)
+        return self._serve(nothing, nobody).observation
 
     def step(self, actions: Ints, acting: Bools | None = None) -> Step:
         """Serve the environments that act [R], None for all, under actions [R, C · 4]."""
         chosen = np.ones(self.replicas, np.bool_) if acting is None else acting
-        if (chosen > self.live).any():
-            raise UserError("step() was called outside an episode; call reset() first")
-        self._take_plan(actions, chosen)
-        began_s = self.clock_s
-        tally, ended = self.fleet.serve(self.plan, self.decide_every, chosen)
-        self._decisions += chosen
-        truncated = chosen > self.fleet.ready
-        if self.max_decisions is not None:
-            truncated |= chosen & (self._decisions == self.max_decisions)
-        self.live &= ~truncated
-        parts, reward = np.empty((3, self.replicas)), np.empty(self.replicas)
-        reward_parts(tally, self._pay, parts, reward)
-        if not np.isfinite(reward).all():
-            raise UserError(
-                f"a reward is {reward[~np.isfinite(reward)][0]}; expected a finite number, so an "
-                "engine's clock or token counts are wrong"
-            )
-        info = self._info(tally, self.clock_s - began_s)
-        info |= zip(PARTS, parts, strict=True)
-        return Step(reward, truncated, info, ended)
+        told = self._serve(self._whole(actions), chosen)
+        info = self._info(told.tally, told.elapsed_s)
+        info |= zip(PARTS, told.parts, strict=True)
+        return Step(told.reward, told.truncated, info, told.ended, told.observation)
 
     def serving(self, replica: int) -> dict[str, float]:
         """The figures of an episode that is over."""
-        drained = not self.fleet.ready[replica]
-        return serving_summary(self.fleet.records(replica), self.actions.class_names, drained)
+        return fleet_summary(self.fleet.state, replica, self.actions.class_names)
+
+    def snapshot(self) -> Snapshot:
+        """Every episode as it stands and who draws the next ones (`envs.snapshot`)."""
+        from envs.snapshot import take_many
+
+        return take_many(self)
+
+    def restore(self, snapshot: Snapshot) -> Observation:
+        """Go on from there; what was observed last. Raises UserError where it does not fit."""
+        from envs.snapshot import put_back_many
+
+        return put_back_many(self, snapshot)
 
     def nothing(self) -> dict[str, NDArray[Any]]:
         """The info of environments that were just reset."""
@@ -148,19 +144,64 @@ class ServeFleet:
         """[R] engine clocks, a fresh array."""
         return np.array(self.fleet.state.replicas["clock_s"])
 
-    def _take_plan(self, actions: Ints, acting: Bools) -> None:
-        """Let the actions of those that act hold from now on. Raises UserError."""
+    def _serve(self, actions: Ints, acting: Bools) -> Told:
+        """Serve the environments that act, and observe all. Raises UserError."""
+        state, count = self.fleet.state, self.replicas
+        told = Told(
+            elapsed_s=np.empty(count),
+            tally=np.empty(count, TALLY),
+            ended=np.empty(state.ended.shape, ENDED),
+            parts=np.empty((len(PARTS), count)),
+            reward=np.empty(count),
+            truncated=np.empty(count, np.bool_),
+            observation=np.empty((count, len(self.features)), np.float32),
+        )
+        course = Course(self.live, self._decisions, self.max_decisions or 0)
+        refused, is_finite = step_all(
+            actions,
+            acting,
+            self.decide_every,
+            self._tiers,
+            self._pay,
+            self._observer.scales,
+            self.plan,
+            course,
+            state,
+            told,
+        )
+        if refused >= 0:
+            self._refuse(actions[refused], acting)
+        if not is_finite:
+            self._name_what_is_not_finite(told)
+        return told
+
+    def _whole(self, actions: Ints) -> Ints:
+        """The actions [R, C · 4] as the kernel takes them. Raises UserError where none are."""
         given = np.asarray(actions)
-        shape = (self.replicas, len(self.actions.nvec))
-        if given.shape != shape or not np.issubdtype(given.dtype, np.integer):
+        shape = self.replicas, DIMENSIONS * len(self.actions.class_names)
+        if given.shape != shape or given.dtype.kind not in "iu":
             raise UserError(
                 f"actions of shape {given.shape} and type {given.dtype}; expected whole numbers "
                 f"of shape {shape}, a row for each environment"
             )
-        whole = np.ascontiguousarray(given, np.int64)  # of one type: kernels compile for each
-        outside = take_actions(whole, acting, self._tiers, self.plan)
-        if outside >= 0:
-            self.actions.decode(given[outside])  # raises and says what is wrong
+        return np.ascontiguousarray(given, np.int64)  # of one type: kernels compile for each
+
+    def _refuse(self, action: Ints, acting: Bools) -> None:
+        """Raise the UserError that says why the environments cannot act so."""
+        if (acting > self.live).any():
+            raise UserError("step() was called outside an episode; call reset() first")
+        self.actions.decode(action)
+
+    def _name_what_is_not_finite(self, told: Told) -> None:
+        """Raise the UserError that names it."""
+        wrong = told.reward[~np.isfinite(told.reward)]
+        if len(wrong):
+            raise UserError(
+                f"a reward is {wrong[0]}; expected a finite number, so an engine's clock or token "
+                "counts are wrong"
+            )
+        for row in told.observation:
+            require_finite(row, self.features)
 
     def _info(self, tally: NDArray[Any], elapsed_s: Floats) -> dict[str, NDArray[Any]]:
         return {

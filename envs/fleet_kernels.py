@@ -1,17 +1,22 @@
-"""From actions to plans and from tallies to rewards, for all environments of a fleet at once.
+"""A step of all environments of a fleet in one call: from actions to rewards and observations.
 
 The rules are `policies.actions.ActionTable`'s and `envs.reward.GoodputReward`'s; a test holds each
-to its own. In NumPy these few operations cost more than serving the step.
+to its own. In NumPy these few operations cost more than serving the step, and so does handing the
+fleet's many arrays to a second kernel.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from engine.protocol import Bools, Floats, Ints
-from engine.replay.fleet.state import FleetPlan
+from engine.replay.fleet.state import FleetPlan, FleetState, Record
+from engine.replay.fleet.steps import hand_over, serve_replica, wipe_ended, wipe_tally
+from policies.fleet_features import Scales, new_scratch, observe_replica
 
 DIMENSIONS = 4  # entries of an action for each class; the last is the margin, which is always 1
 
@@ -32,6 +37,75 @@ class Pay(NamedTuple):
     price: float
     unloaded_tpot_s: float
     slots: int
+
+
+class Course(NamedTuple):
+    """How far the environments' episodes are."""
+
+    live: Bools  # [R] within an episode
+    decisions: Ints  # [R]
+    most: int  # decisions that cut an episode, 0 where none do
+
+
+class Told(NamedTuple):
+    """What a step brings: written by `step_all`, zeros where an environment does not act."""
+
+    elapsed_s: Floats  # [R]
+    tally: Any  # [R] TALLY
+    ended: Any  # [R, C] ENDED
+    parts: Floats  # [3, R] of the reward: tokens in time, violations, time
+    reward: Floats  # [R]
+    truncated: Bools  # [R]
+    observation: NDArray[np.float32]  # [R, F], of everybody
+
+
+@njit(cache=True)
+def step_all(
+    actions: Ints,  # [R, C · 4]
+    acting: Bools,  # [R]
+    iterations: int,
+    tiers: Tiers,
+    pay: Pay,
+    scales: Scales,
+    plan: FleetPlan,
+    course: Course,
+    fleet: FleetState,
+    told: Told,
+) -> tuple[int, bool]:
+    """Serve the environments that act, and observe all.
+
+    Returns the first row that cannot act, outside an episode or with an action outside the table,
+    in which case nobody is served, or -1; and whether all numbers told are finite.
+    """
+    refused = first_over(acting, course.live)
+    if refused < 0:
+        refused = take_actions(actions, acting, tiers, plan)
+    if refused >= 0:
+        return refused, True
+    finite = True
+    scratch = new_scratch(len(fleet.classes), told.observation.shape[1])
+    for r in range(len(acting)):
+        told.elapsed_s[r] = told.reward[r] = 0.0
+        told.parts[:, r] = 0.0
+        told.truncated[r] = False
+        if acting[r]:
+            _step(r, iterations, pay, plan, course, fleet, told)
+        else:
+            wipe_tally(told.tally[r])
+            for c in range(told.ended.shape[1]):
+                wipe_ended(told.ended[r, c])
+        finite &= bool(np.isfinite(told.reward[r]))
+        finite &= observe_replica(r, fleet, plan, scales, scratch, told.observation[r])
+    return -1, finite
+
+
+@njit(cache=True)
+def first_over(acting: Bools, live: Bools) -> int:
+    """The first environment that acts though its episode is over, or -1."""
+    for r in range(len(acting)):
+        if acting[r] and not live[r]:
+            return r
+    return -1
 
 
 @njit(cache=True)
@@ -55,15 +129,36 @@ def take_actions(actions: Ints, acting: Bools, tiers: Tiers, plan: FleetPlan) ->
     return -1
 
 
+@njit(cache=True)
+def _step(
+    r: int,
+    iterations: int,
+    pay: Pay,
+    plan: FleetPlan,
+    course: Course,
+    fleet: FleetState,
+    told: Told,
+) -> None:
+    """Serve environment r, and tell what came of it."""
+    began_s = fleet.replicas[r].clock_s
+    serve_replica(r, iterations, plan, fleet)
+    course.decisions[r] += 1
+    is_over = not fleet.replicas[r].ready or course.decisions[r] == course.most
+    course.live[r] = not is_over
+    told.truncated[r] = is_over
+    told.elapsed_s[r] = fleet.replicas[r].clock_s - began_s
+    hand_over(r, fleet, told.tally, told.ended)
+    told.reward[r] = reward_parts(told.tally[r], pay, told.parts[:, r])
+
+
 @njit(cache=True, error_model="numpy")
-def reward_parts(tally: Any, pay: Pay, parts: Floats, reward: Floats) -> None:
-    """Fill in what tokens in time, violations and time are worth [3, R], and the sums [R]."""
-    for r in range(len(tally)):
-        token_times = tally[r].busy_s / pay.unloaded_tpot_s
-        scale = 1.0 / pay.slots
-        if pay.is_rate:
-            scale = scale / token_times if token_times > 0 else 0.0
-        parts[0, r] = tally[r].valid * scale
-        parts[1, r] = -pay.violation_tokens * tally[r].missed * scale
-        parts[2, r] = 0.0 if pay.is_rate else -pay.price * token_times
-        reward[r] = parts[0, r] + parts[1, r] + parts[2, r]
+def reward_parts(tally: Record, pay: Pay, parts: Floats) -> float:
+    """Fill in what tokens in time, violations and time are worth [3]; returns the sum."""
+    token_times = tally.busy_s / pay.unloaded_tpot_s
+    scale = 1.0 / pay.slots
+    if pay.is_rate:
+        scale = scale / token_times if token_times > 0 else 0.0
+    parts[0] = tally.valid * scale
+    parts[1] = -pay.violation_tokens * tally.missed * scale
+    parts[2] = 0.0 if pay.is_rate else -pay.price * token_times
+    return parts[0] + parts[1] + parts[2]

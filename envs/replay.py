@@ -6,7 +6,7 @@ Puts a recording, a hardware profile and a workload together; the environment it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from policies.actions import ActionTable
 if TYPE_CHECKING:
     from engine.loop import Engine
     from engine.replay.server import ReplayServer
+    from engine.request import Request
 
 
 def make_replay(
@@ -56,7 +57,10 @@ def make_replay(
     )
     table = chosen_actions(classes, actions, lossless)
 
-    def make_engine(generator: np.random.Generator) -> Engine:
-        return episodes.server.engine(episodes.draw(generator), classes)
+    def engine_for(requests: Sequence[Request]) -> Engine:
+        return episodes.server.engine(requests, classes)
 
-    return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed)
+    def make_engine(generator: np.random.Generator) -> Engine:
+        return engine_for(episodes.draw(generator))
+
+    return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed, engine_for)

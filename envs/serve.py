@@ -6,7 +6,7 @@ Whatever a trainer does between two steps is not on the engine's clock and charg
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
@@ -23,12 +23,15 @@ from policies.features import bounds, feature_table, observe, require_finite
 
 if TYPE_CHECKING:
     from engine.loop import Engine
+    from engine.request import Request
+    from engine.snapshot_origin import Snapshot
 
 Observation = NDArray[np.float32]
 MakeEngine = Callable[[np.random.Generator], "Engine"]
+EngineFor = Callable[[Sequence["Request"]], "Engine"]
 
 
-class _Held(Controller):
+class Held(Controller):
     """Gives every request the plan of its class, as it was last decided outside."""
 
     name = "held"
@@ -36,6 +39,7 @@ class _Held(Controller):
     def __init__(self, table: ActionTable) -> None:
         self.table = table
         self.decided: PlanByClass = table.off()
+        self.decision_s = 0.0
 
     def plan(self, view: View) -> Plan:
         return self.table.expand(self.decided, view)
@@ -62,11 +66,13 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         decide_every: int = 1,
         max_decisions: int | None = None,
         seed: int | None = None,
+        engine_for: EngineFor | None = None,
     ) -> None:
         """`make_engine` gives a fresh episode drawn from the generator that it is handed.
 
         `max_decisions` cuts an episode, None lets it run to the trace's end; `seed` stands in for
-        the first reset's when that is given none.
+        the first reset's when that is given none. `engine_for` gives an episode of requests that
+        were drawn before, which restoring a snapshot needs.
         """
         for name, value in (("decide_every", decide_every), ("max_decisions", max_decisions)):
             if value is not None and (type(value) is not int or value < 1):
@@ -79,9 +85,9 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         self.observation_space = spaces.Box(low, high, dtype=np.float32)
         self.action_space = spaces.MultiDiscrete(actions.nvec)
         self.engine: Engine | None = None
-        self._make_engine = make_engine
+        self._make_engine, self._engine_for = make_engine, engine_for
         self._first_seed = seed
-        self._held = _Held(actions)
+        self._held = Held(actions)
         self._view: View | None = None
         self._decisions = 0
         self._ended = True
@@ -146,6 +152,18 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
                 engine.close_records(), self.actions.class_names, drained
             )
         return self._observation(engine), float(sum(parts.values())), False, truncated, info
+
+    def snapshot(self) -> Snapshot:
+        """The episode as it stands and who draws the next (`envs.snapshot`); UserError on live."""
+        from envs.snapshot import take_single
+
+        return take_single(self)
+
+    def restore(self, snapshot: Snapshot) -> Observation | None:
+        """Go on from there; what was observed last. Raises UserError where it does not fit."""
+        from envs.snapshot import put_back_single
+
+        return put_back_single(self, snapshot)
 
     def close(self) -> None:
         """Let go of the engine; may be called twice."""

@@ -29,6 +29,7 @@ from policies.features import Observation
 
 if TYPE_CHECKING:
     from engine.replay.server import ReplayServer
+    from engine.snapshot_origin import Snapshot
 
 
 class ServeVectorEnv(VectorEnv[Observation, Ints, NDArray[Any]]):
@@ -90,20 +91,32 @@ class ServeVectorEnv(VectorEnv[Observation, Ints, NDArray[Any]]):
 
     def step(self, actions: Ints) -> tuple[Observation, Floats, Bools, Bools, dict[str, Any]]:
         """Step all but the environments whose episode is over, which are reset."""
-        fresh = self._over
-        acting = ~fresh
-        for replica in np.flatnonzero(fresh).tolist():
+        fresh, acting = self._over, ~self._over
+        begun = np.flatnonzero(fresh).tolist()
+        for replica in begun:
             self.serving.reset(replica)
         step = self.serving.step(actions, acting)
         info: dict[str, Any] = {}
-        if acting.any():
+        if len(begun) < self.num_envs:
             _note(info, step.info, acting)
-        if fresh.any():
+        if begun:
             _note(info, self.serving.nothing(), fresh)
         _note_serving(info, self.serving, step.truncated)
         self._over = step.truncated
         terminated = np.zeros(self.num_envs, np.bool_)
-        return self.serving.observe(), step.reward, terminated, step.truncated.copy(), info
+        return step.observation, step.reward, terminated, step.truncated.copy(), info
+
+    def snapshot(self) -> Snapshot:
+        """Every episode as it stands and who draws the next ones (`envs.snapshot`)."""
+        from envs.snapshot import take_many
+
+        return take_many(self)
+
+    def restore(self, snapshot: Snapshot) -> Observation:
+        """Go on from there; what was observed last. Raises UserError where it does not fit."""
+        from envs.snapshot import put_back_many
+
+        return put_back_many(self, snapshot)
 
 
 def make_replay_vector(

@@ -56,11 +56,10 @@ def subject_of(specs: Sequence[str], names: Sequence[str]) -> str:
 
 
 def list_controllers() -> str:
-    """Name and summary of each controller, system and wrapper, one a line."""
-    wrappers = {f"{name}:…": entry for name, entry in registry.WRAPPERS.items()}
-    entries = registry.ENTRIES | wrappers
-    width = max(map(len, entries))
-    return "\n".join(f"{name:<{width}}  {entry.summary}" for name, entry in entries.items())
+    """Every controller, system and wrapper: name, needs, whether lossless, source, summary."""
+    from policies.listing import as_text, rows  # deferred: it imports all of them
+
+    return as_text(rows())
 
 
 def engine_makers(

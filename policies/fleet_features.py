@@ -1,4 +1,4 @@
-"""What a learned controller sees of every replica of a fleet, in one call.
+"""What a learned controller sees of a replica of a fleet: a kernel for `envs.fleet_kernels`.
 
 The numbers of `policies.features.observe`, which an exported controller calls, in its order of
 operations; a test holds the two together. Numba, so no exported controller imports this.
@@ -14,7 +14,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from engine.protocol import Floats, Ints
+from engine.replay.fleet.disturbing import cap_watts_now
 from engine.replay.fleet.fleet import Fleet
+from engine.replay.fleet.pressure import age_all
 from engine.replay.fleet.state import FleetPlan, FleetState, Record
 from policies.features import (
     _LINEAR,
@@ -43,12 +45,12 @@ class Scales(NamedTuple):
 
 
 class FleetObserver:
-    """Observations of all replicas of one fleet."""
+    """What observations of one fleet's replicas hold, and how they are scaled."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.features = feature_table(fleet.classes.names)
         limits = fleet.limits
-        self._scales = Scales(
+        self.scales = Scales(
             limits.max_depth,
             limits.max_width,
             limits.max_nodes,
@@ -57,55 +59,68 @@ class FleetObserver:
             log1p(fleet.memory_bytes / 2**30) / log1p(1023),
         )
 
-    def observe(self, fleet: Fleet, previous: FleetPlan) -> NDArray[np.float32]:
-        """[R, F], fresh; `previous` is the plan by class now in force, without margins."""
-        out = np.empty((fleet.replicas, len(self.features)), np.float32)
-        observe_all(fleet.state, previous, self._scales, _LOG_TOPS, out)
-        return out
+
+class Scratch(NamedTuple):
+    """Where an observation is worked out; what stands here means nothing between two."""
+
+    exact: Floats  # [F] rounded at the end, once
+    by_class: Floats  # [C, BY_CLASS] the first of them
+    members: Ints  # [C] who decode
+    oldest_s: Floats  # [C]
 
 
 @njit(cache=True)
-def observe_all(
+def new_scratch(classes: int, features: int) -> Scratch:
+    """For a fleet's observations, one after the other."""
+    exact = np.empty(features)
+    by_class = exact[: classes * BY_CLASS].reshape(classes, BY_CLASS)
+    return Scratch(exact, by_class, np.empty(classes, np.int64), np.empty(classes))
+
+
+@njit(cache=True)
+def observe_replica(
+    r: int,
     fleet: FleetState,
     previous: FleetPlan,
     scales: Scales,
-    log_tops: Floats,
+    scratch: Scratch,
     out: NDArray[np.float32],
-) -> None:
-    """Fill out [R, F]."""
-    n_classes = len(fleet.classes)
-    exact = np.empty(out.shape[1])  # rounded at the end, once
-    block = exact[: n_classes * BY_CLASS].reshape(n_classes, BY_CLASS)
+) -> bool:
+    """Fill out [F] with what replica r shows; whether every feature is a finite number.
+
+    `previous` is the plan by class now in force, without margins.
+    """
+    exact, block, count, oldest_s = scratch
+    slots, n_classes = fleet.slots.shape[1], len(count)
+    running, prefilling, held = _sum_slots(r, fleet, block, count)
+    _age_queue(r, fleet, oldest_s)
+    for c in range(n_classes):
+        _scale_class(block[c], count[c], slots)
+        block[c, 5] = previous.depth[r, c] / scales.max_depth
+        block[c, 6] = previous.width[r, c] / scales.max_width
+        block[c, 7] = previous.nodes[r, c] / scales.max_nodes
+        block[c, 8] = 1.0
+        # A class without an objective has its queue measured in unloaded token times.
+        objective_s = fleet.classes[c].tpot_s
+        token_s = objective_s if np.isfinite(objective_s) else scales.unloaded_tpot_s
+        tails = block[c, LINEAR:]
+        tails[2], tails[3] = fleet.queued[r, c], oldest_s[c] / token_s
+        for i in range(len(tails)):
+            tails[i] = log1p(max(tails[i], 0.0)) / _LOG_TOPS[i]
+        for i in range(BY_CLASS):
+            low = -1.0 if i == 1 or i == 2 else 0.0
+            block[c, i] = _inside(block[c, i], low)
     rest = exact[n_classes * BY_CLASS :]
-    count = np.empty(n_classes, np.int64)
-    oldest_s = np.empty(n_classes)
-    for r in range(len(fleet.replicas)):
-        running, prefilling, held = _sum_slots(r, fleet, block, count)
-        _age_queue(r, fleet, oldest_s)
-        for c in range(n_classes):
-            _scale_class(block[c], count[c], fleet.slots.shape[1])
-            block[c, 5] = previous.depth[r, c] / scales.max_depth
-            block[c, 6] = previous.width[r, c] / scales.max_width
-            block[c, 7] = previous.nodes[r, c] / scales.max_nodes
-            block[c, 8] = 1.0
-            # A class without an objective has its queue measured in unloaded token times.
-            objective_s = fleet.classes[c].tpot_s
-            token_s = objective_s if np.isfinite(objective_s) else scales.unloaded_tpot_s
-            tails = block[c, LINEAR:]
-            tails[2], tails[3] = fleet.queued[r, c], oldest_s[c] / token_s
-            for i in range(len(tails)):
-                tails[i] = log1p(max(tails[i], 0.0)) / log_tops[i]
-            for i in range(BY_CLASS):
-                low = -1.0 if i == 1 or i == 2 else 0.0
-                block[c, i] = _inside(block[c, i], low)
-        _fill_engine(
-            fleet.replicas[r], running, prefilling, held, scales, fleet.slots.shape[1], rest
-        )
-        rest[2] = log1p(fleet.queued[r].sum()) / LOG_QUEUED
-        for i in range(len(rest)):
-            rest[i] = _inside(rest[i], 0.0)
-        for i in range(len(exact)):
-            out[r, i] = exact[i]
+    _fill_engine(fleet.replicas[r], running, prefilling, held, scales, slots, rest)
+    rest[2] = log1p(fleet.queued[r].sum()) / LOG_QUEUED
+    rest[6] = fleet.replicas[r].watts / cap_watts_now(r, fleet)
+    for i in range(len(rest)):
+        rest[i] = _inside(rest[i], 0.0)
+    finite = True
+    for i in range(len(exact)):
+        out[i] = exact[i]
+        finite &= np.isfinite(exact[i])
+    return finite
 
 
 @njit(cache=True)
@@ -153,8 +168,13 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
 def _age_queue(r: int, fleet: FleetState, oldest_s: Floats) -> None:
     """Fill in how long the first of every class [C] has waited; 0 where none waits."""
     replica = fleet.replicas[r]
+    if replica.has_pressure:  # the queue is in no order of age
+        age_all(r, fleet, oldest_s)
+        return
     oldest_s[:] = -1.0
-    unseen = (fleet.queued[r] > 0).sum()
+    unseen = 0
+    for c in range(len(oldest_s)):
+        unseen += int(fleet.queued[r, c] > 0)
     for i in range(replica.waiting):
         if unseen == 0:
             break
@@ -193,13 +213,13 @@ def _fill_engine(
     slots: int,
     out: Floats,
 ) -> None:
-    """The features of the engine as a whole but for its queue; power is modelled, without a cap."""
+    """The features of the engine as a whole but for its queue and its power cap."""
     out[0] = running / slots
     out[1] = prefilling / slots
     out[3] = (scales.kv_tokens - held) / max(scales.kv_tokens, 1)
     out[4] = scales.memory
     out[5] = log1p(replica.watts) / LOG_WATTS
-    out[6] = out[7] = 0.0
+    out[7] = 0.0  # power is modelled
     out[8] = log1p(replica.iteration_s / scales.unloaded_tpot_s) / LOG_STEPS
 
 

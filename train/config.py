@@ -20,7 +20,7 @@ ALGORITHMS = ("ppo",)
 BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
 DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
 LIVE_ONLY = ("draft_head", "draft_model", "device", "attention", "dtype", "threads", "prompts")
-REPLAY_ONLY = ("recording",)
+REPLAY_ONLY = ("recording", "power_cap_watts")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Serving:
     """Tokens of a KV page; none: one page a request, with FlashInfer 16 tokens."""
     kv_pool_tokens: int | None = None
     """Tokens that the KV pool holds; none: all slots full. Fewer are memory pressure."""
+    power_cap_watts: float | None = None
+    """For replay: constant cap on the power of the modelled device; none: no cap."""
     order: Literal["fcfs", "priority", "edf"] = "fcfs"
     """Who of the waiting requests is next: first come, the class's priority, earliest deadline."""
     overload: Literal["none", "reject", "degrade", "minimum-progress"] = "none"
@@ -231,6 +233,7 @@ def check_serving(serving: Serving) -> None:
     _require("max_tokens", serving.max_tokens, 2)
     _require("prompt_tokens", serving.prompt_tokens, 1)
     _require("threads", serving.threads, 0)
+    _require("power_cap_watts", serving.power_cap_watts, 0, exclusive=True)
     unused = REPLAY_ONLY if serving.backend == "live" else LIVE_ONLY
     for name in unused:
         if (given := getattr(serving, name)) != getattr(Serving(), name):

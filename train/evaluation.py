@@ -101,6 +101,7 @@ def _replay_server(serving: Serving) -> Server:
             drafter=serving.drafter,
             page_size=serving.page_size,
             kv_pool_tokens=serving.kv_pool_tokens,
+            power_cap_watts=serving.power_cap_watts,
         )
     )
 
@@ -160,12 +161,13 @@ def compare(
     `stop` was requested between two runs.
     """
     from engine.replay.server import ReplayServer
+    from eval import best_fixed, table
     from eval import compare as comparing
-    from eval import table
     from train.progress import ProgressLine
 
     config = over(served_workload(serving), ARRIVING * seconds)
     draw = drawing(server, serving, config, held_out=True)
+    found = best_fixed.settle(controllers, server, config, seconds, classes)
     total = seeds * len(controllers)
     seen_s: list[float] = []  # when each run began
 
@@ -191,7 +193,7 @@ def compare(
         low, high = config.shifts.duration_s
         title += f", regimes of {low:.2g} to {high:.2g} s"
     note = left_out(config, "replay" if is_replay else "live")
-    notes = [note] if note else []
+    notes = [*([note] if note else []), *found]
     return table.build(comparison, classes, title, subject, rng, is_replay, notes)
 
 

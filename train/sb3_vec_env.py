@@ -7,6 +7,7 @@ single ones; the last observation of an episode stands in `terminal_observation`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,10 @@ import numpy as np
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
 
 from engine.protocol import Ints
+from engine.snapshot_origin import Snapshot, check_origin
+from engine.snapshot_values import LeftOut
 from envs.fleet import ServeFleet, Step
+from envs.snapshot import MANY, made_on_of
 from policies.features import Observation
 
 
@@ -48,7 +52,7 @@ class FleetVecEnv(VecEnv):
         """Step all, and begin the next episode where one is over; every array is fresh."""
         self.latest = step = self.serving.step(self.actions)
         self.acted = tuple(part.copy() for part in self.serving.plan[:3])
-        observation = self.serving.observe()
+        observation = step.observation
         infos = _rows(step.info)
         over = np.flatnonzero(step.truncated).tolist()
         for info in infos:
@@ -64,6 +68,20 @@ class FleetVecEnv(VecEnv):
             for replica in over:
                 self.reset_infos[replica] = fresh[replica]
         return observation, step.reward, step.truncated, infos
+
+    def snapshot(self) -> Snapshot:
+        """Every episode as it stands, what the latest step brought, and who draws the next."""
+        kind = type(self).__name__
+        return Snapshot(kind, made_on_of(self.serving), CARRIER.pack(self, kind))
+
+    def restore(self, snapshot: Snapshot) -> Observation:
+        """Go on from there; what was observed last [R, F], as an algorithm's `_last_obs`.
+
+        Raises UserError where anything else was served.
+        """
+        check_origin(snapshot, type(self).__name__, made_on_of(self.serving))
+        CARRIER.unpack(snapshot.state, self)
+        return self.serving.observe()
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -98,6 +116,15 @@ class FleetVecEnv(VecEnv):
     def get_images(self) -> Sequence[np.ndarray | None]:
         """There is nothing to see."""
         return [None] * self.num_envs
+
+
+_FACE = ("num_envs", "observation_space", "action_space", "render_mode", "metadata")
+CARRIER = replace(
+    MANY,
+    # Actions are handed over anew for every step.
+    left_out={**MANY.left_out, FleetVecEnv: LeftOut(constant=_FACE, rebuilt=("actions",))},
+)
+"""What a snapshot carries."""
 
 
 def _rows(info: dict[str, np.ndarray]) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ positions, judged without the margin until a tree is rooted in it again.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from engine.backends.protocol import Backend, Children, Choices
@@ -21,9 +23,12 @@ from engine.paging import PagePool
 from engine.profile.hardware_profile import HardwareProfile
 from engine.protocol import Bools, Floats, Limits
 from engine.replay.clock import ModelledClock
-from engine.replay.lookup import Book, answer, new_cursor, offer_children, offer_roots
+from engine.replay.drift import drift
+from engine.replay.effects import Effects
+from engine.replay.lookup import Book, answer, new_cursor, offer_children, offer_roots, place_of
 from engine.replay.recorded_request import RecordedRequest
 from engine.request import Request
+from engine.snapshot_origin import digest
 from engine.state import SlotState, TreeState
 
 
@@ -39,16 +44,26 @@ class ReplayBackend(Backend):
         capacity: int,
         page_size: int | None = None,
         kv_pool_tokens: int | None = None,
+        effects: Effects | None = None,
     ) -> None:
-        """The page parameters are `PagePool.sized`'s, as on live."""
+        """The page parameters are `PagePool.sized`'s, as on live; `effects` are what goes wrong."""
         self.book, self.vocab_size = book, vocab_size
         self.limits, self.capacity = limits, capacity
         self.pool = PagePool.sized(limits.slots, capacity, page_size, kv_pool_tokens)
-        self.clock = ModelledClock(profile)
+        self.clock = ModelledClock(profile, effects)
+        self._effects = effects
+        self._acceptance = 1.0
+        """Factor on the acceptance of what was drafted last."""
         self.cursor = new_cursor(1, limits)
         self._resident_bytes = profile.memory.resident_bytes
+        self._divergence_watched = False
         # Tokens, cached tokens, requests of a verification, until its step is committed.
         self._verified: tuple[int, int, int] | None = None
+
+    @cached_property
+    def recording_digest(self) -> str:
+        """What tells this recording from others, whoever opened it."""
+        return digest(self.book)
 
     def admit(self, slot: int, request: Request) -> None:
         """The slot replays the text of a `RecordedRequest`; a server lets no other in."""
@@ -65,9 +80,23 @@ class ReplayBackend(Backend):
             return -1
         return int(self.book.tokens[self.book.first_output[self.cursor.text[0, slot]]])
 
+    def watch_divergence(self, wanted: bool) -> None:
+        """It is looked up, and costs no time."""
+        self._divergence_watched = wanted
+
     def draft_first(self, drafting: Bools, slots: SlotState, children: Children) -> None:
         """Recorded children of the roots; catching up with the committed text is charged."""
-        offer_roots(drafting, slots.context, slots.emitted, self.book, self.cursor, *children)
+        offer_roots(
+            drafting,
+            slots.context,
+            slots.emitted,
+            self.book,
+            self.cursor,
+            *children,
+            slots.draft_entropy,
+        )
+        if self._effects is not None:
+            self._acceptance = self._effects.acceptance()
         self.clock.draft_first(*self._load())
 
     def draft_next(
@@ -82,8 +111,22 @@ class ReplayBackend(Backend):
     def verify(
         self, decoding: Bools, margin: Floats, slots: SlotState, trees: TreeState, choices: Choices
     ) -> None:
-        """The recorded text's tokens after the root and after every node."""
+        """The recorded text's tokens after the root and after every node.
+
+        Drift takes effect here, whole trees at a time: who looked at candidates' tokens before saw
+        those that were recorded.
+        """
         answer(decoding, slots.context, slots.emitted, self.book, self.cursor, trees, choices)
+        if self._divergence_watched:
+            places = place_of(self.book, self.cursor, slots.emitted)
+            drafted = decoding & (trees.size > 0)
+            choices.divergence[:] = np.where(drafted, self.book.divergence[places], np.nan)
+        if self._effects is not None and self._acceptance != 1.0:
+            key = self._effects.key
+            drift(
+                self._acceptance, key, decoding, slots.emitted, self.book, self.cursor, trees,
+                choices,
+            )  # fmt: skip
         self._verified = self._load()
         self.clock.verify(*self._verified)
 

@@ -14,12 +14,14 @@ from engine.profile.cost_model import PassCost
 from engine.profile.hardware_profile import HardwareProfile
 from engine.profile.power_model import StagePower
 from engine.protocol import Limits
+from engine.replay.effects import Effects
 from engine.telemetry import Energy, Meter, PowerModel
 
 # Beyond what was measured a curve goes on in its last slope; further than this it is a guess.
 EXTRAPOLATION = 3.0
 # A profile tells its median context alone; `engine.profile` measures up to 5.3 times that.
 LONGEST_CONTEXT = 5.3
+DRAFT_STAGES = ("draft_first", "draft_next")
 
 
 def stage_power(profile: HardwareProfile) -> StagePower | None:
@@ -30,9 +32,15 @@ def stage_power(profile: HardwareProfile) -> StagePower | None:
 class ModelledClock:
     """Seconds of work so far; reading it costs nothing and it never moves by itself."""
 
-    def __init__(self, profile: HardwareProfile) -> None:
-        """A power cap is the profile's (`engine.profile.power_model.capped`), as its times are."""
-        self.profile, self.power = profile, stage_power(profile)
+    def __init__(self, profile: HardwareProfile, effects: Effects | None = None) -> None:
+        """A constant power cap is the profile's (`engine.profile.power_model.capped`), as its
+        times are; `effects` are what goes wrong meanwhile.
+
+        Where caps come and go, stages are told apart whatever the profile knows.
+        """
+        self.profile, self.power, self.effects = profile, stage_power(profile), effects
+        if effects is not None and effects.has_caps:
+            self.power = StagePower(profile)
         self.now_s = 0.0
         self.joules = 0.0
         """Of that work, each stage by its own watts; 0 where the profile does not know these."""
@@ -64,10 +72,17 @@ class ModelledClock:
     def _spend(
         self, stage: str, cost: PassCost, tokens: int, kv_tokens: int, requests: int
     ) -> None:
-        seconds = cost.at(tokens, kv_tokens, requests)
+        power, factor = self.power, 1.0
+        if self.effects is not None:
+            if self.effects.has_caps:
+                device = self.effects.device()
+                cost, power = getattr(device.profile, stage), device.power
+            if stage in DRAFT_STAGES:
+                factor = self.effects.draft_time()
+        seconds = factor * float(cost.at(tokens, kv_tokens, requests))
         self.now_s += seconds
-        if self.power is not None:
-            self.joules += self.power.joules(stage, tokens, seconds)
+        if power is not None:
+            self.joules += power.joules(stage, tokens, seconds)
 
 
 class ProfileMeter(Meter):
@@ -81,10 +96,16 @@ class ProfileMeter(Meter):
     is_measured = False
     card: CardReading | None = None
 
-    def __init__(self, profile: HardwareProfile, clock: ModelledClock | None = None) -> None:
+    def __init__(
+        self,
+        profile: HardwareProfile,
+        clock: ModelledClock | None = None,
+        power_cap_watts: float | None = None,
+    ) -> None:
         """`clock` is the episode's, which knows the stages; None takes whole steps.
 
-        Where no idle power is known the draw of the smallest step stands for it.
+        `power_cap_watts` is the constant cap, which the profile has in it already. Where no idle
+        power is known the draw of the smallest step stands for it.
         """
         power = profile.power
         self.tokens, self.draw_watts = power.tokens, power.watts
@@ -94,7 +115,14 @@ class ProfileMeter(Meter):
             idle_watts = self._clock.power.idle_watts
         most_watts = max([idle_watts, *power.watts, *power.stages.values()])
         self.model = PowerModel(idle_watts=idle_watts, peak_watts=most_watts)
+        self._constant_watts = float("inf") if power_cap_watts is None else power_cap_watts
+        self._effects = None if clock is None else clock.effects
         self._before = 0.0, 0.0  # joules and seconds of the clock as the iteration began
+
+    @property
+    def cap_watts(self) -> float:
+        """The cap that the device keeps to now, inf without one."""
+        return self._constant_watts if self._effects is None else self._effects.cap_watts()
 
     def begin(self) -> None:
         """An iteration starts."""

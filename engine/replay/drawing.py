@@ -6,14 +6,15 @@ servers have the same capacity or the workload states its rate. A request takes 
 its class: one for training, or one that no training draws. It says what the target said, and ends
 where the target ended, at the length that the workload asks for, or at the recording's end. A trace
 says how long its answers were, so its requests take texts that are recorded so far and go on behind
-the target's own end. Prompts are as long as they were recorded. The drift of acceptance and of
-draft time, and disturbances of memory, power and prompt length, are drawn and not applied.
+the target's own end. Prompts are as long as they were recorded; while a disturbance stretches them,
+the text of the class is taken whose prompt comes nearest to the length that is wanted.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +26,11 @@ from engine.replay.recorded_request import RecordedRequest
 from engine.replay.recording import Recording
 from engine.replay.server import ReplayServer
 from engine.request import Request
-from engine.workload import Episode, WorkloadConfig
-from engine.workload.capacity_mix import class_shares
+from engine.workload import DrawnRequests, Episode, WorkloadConfig
+from engine.workload.arrivals import counts_in_capacity
+from engine.workload.capacity_mix import Asked, class_shares
 from engine.workload.episode import draw_arrivals
-from engine.workload.text_draws import mean_output_tokens, next_text, output_tokens
+from engine.workload.text_draws import next_text, output_tokens
 from engine.workload.traces import ArrivalSource
 
 LENGTHS_S = 3600.0
@@ -74,17 +76,28 @@ class RecordedDrawing:
         if config.trace is None:
             for c in np.flatnonzero(shares).tolist():
                 self._need_texts(c)
-        self.capacity_rps = server.capacity_rps(*self._mean_lengths(shares))
+        self.asked = self._mix(shares)
+        """What an episode asks for on average, by class."""
+
+    @cached_property
+    def capacity_rps(self) -> float:
+        """Of the server on the mix, disturbances left out; a sweep where none is known."""
+        return self.server.capacity_of(self.asked)
 
     def __call__(self, generator: np.random.Generator) -> list[Request]:
-        """One episode's requests; the same seed gives the same list bit for bit."""
+        """One episode's requests, which carry their disturbances along.
+
+        The same seed gives the same list bit for bit.
+        """
         return self.episode(generator).requests
 
     def episode(self, generator: np.random.Generator) -> Episode:
         """Requests, true change points, disturbances, and how many requests were clipped."""
         config = self.config
-        arrivals = draw_arrivals(config, self.classes, self.capacity_rps, generator, self._source)
+        capacity_rps = self.capacity_rps if counts_in_capacity(config) else math.nan
+        arrivals = draw_arrivals(config, self.classes, capacity_rps, generator, self._source)
         disturbances = arrivals.disturbances
+        stretches = disturbances.has("prompt_length")
         last = [-1] * len(self._texts)
         requests: list[Request] = []
         clipped = 0
@@ -103,7 +116,11 @@ class RecordedDrawing:
                 length = min(wanted, config.max_tokens)
                 count = _long_enough(texts, length)
                 # Whose text was last may be too short now: then there is nobody to leave out.
+                texts = texts[:count]
                 at = next_text(last[c] if last[c] < count else -1, count, generator)
+            if stretches:
+                stretch = disturbances.value("prompt_length", time_s)
+                at = _nearest(texts, stretch * len(texts[at].prompt), at, last[c])
             last[c], text = at, texts[at]
             tokens = min(length, text.tokens)
             clipped += tokens != wanted
@@ -114,33 +131,35 @@ class RecordedDrawing:
                 request.stop_ids = frozenset()
                 request.past_end = 0 < text.ended < tokens
             requests.append(request)
-        return Episode(requests, arrivals, clipped)
+        return Episode(DrawnRequests(requests, disturbances), arrivals, clipped)
 
-    def _mean_lengths(self, shares: Floats) -> tuple[float, float]:
-        """Mean prompt and output tokens of what will be asked for, disturbances left out.
+    def _mix(self, shares: Floats) -> list[Asked]:
+        """What will be asked for, disturbances left out; `shares` [C] are those of the classes.
 
-        `shares` [C] are those of the classes; a class without a text does not count.
+        A class without a text does not count.
         """
-        has_texts = np.array([bool(texts) for texts in self._texts])
-        weights = np.where(has_texts, shares, 0.0)
-        if weights.sum() == 0:
-            return 0.0, float(mean_output_tokens(self.config.max_tokens))
-        lengths = np.array([self._class_lengths(texts) for texts in self._texts])
-        prompt, output = np.average(lengths, axis=0, weights=weights).tolist()
         traced = self._traced_output()
-        return prompt, output if traced is None else traced
+        mix = []
+        for c, texts in enumerate(self._texts):
+            if texts and shares[c] > 0:
+                prompt, output = self._class_lengths(texts)
+                output = output if traced is None else float(traced[c])
+                mix.append(Asked(self.classes.names[c], float(shares[c]), prompt, output))
+        return mix
 
     def _class_lengths(self, texts: list[Text]) -> tuple[float, float]:
-        """Mean prompt and drawn output tokens of a class's requests; zeros where it has no text."""
-        if not texts:
-            return 0.0, 0.0
+        """Mean prompt tokens, and answer tokens up to the target's own end, of drawn requests."""
         most = self.config.max_tokens
         drawn = np.arange(math.ceil(most / 2), most + 1)
-        outputs = [np.minimum(drawn, text.tokens).mean() for text in texts]
+        ends = [min(text.tokens, text.ended) if text.ended > 0 else text.tokens for text in texts]
+        outputs = [np.minimum(drawn, end).mean() for end in ends]
         return float(np.mean([len(text.prompt) for text in texts])), float(np.mean(outputs))
 
-    def _traced_output(self) -> float | None:
-        """Mean output tokens of the trace's window as they are served, None where it tells none."""
+    def _traced_output(self) -> Floats | None:
+        """[C] mean output tokens of the trace's window as they are served; None: it tells none.
+
+        A class of which it has no request takes the mean over all.
+        """
         source = self._source
         if source is None:
             return None
@@ -158,12 +177,15 @@ class RecordedDrawing:
             return None
         longest = np.array([texts[0].tokens if texts else 2**62 for texts in self._texts])
         served = np.minimum(seen.output_tokens, self.config.max_tokens)
-        return float(np.minimum(served, longest[seen.slo_class]).mean())
+        served = np.minimum(served, longest[seen.slo_class])
+        counts = np.bincount(seen.slo_class, minlength=len(self._texts))
+        sums = np.bincount(seen.slo_class, served, len(self._texts))
+        return np.where(counts > 0, sums / np.maximum(counts, 1), served.mean())
 
     def _of_class(self, name: str) -> list[Text]:
         """The class's texts with prompts that the workload and the server allow, longest first."""
         config, context = self.config, self.server.settings.context_tokens
-        texts = [_text(self.server.recording, i) for i in self._indices(name)]
+        texts = [recorded_text(self.server.recording, i) for i in self._indices(name)]
         fitting = [
             text._replace(tokens=min(text.tokens, context - len(text.prompt)))
             for text in texts
@@ -205,7 +227,20 @@ def _long_enough(texts: list[Text], tokens: int) -> int:
     return sum(text.tokens >= least for text in texts)
 
 
-def _text(recording: Recording, index: int) -> Text:
+def _nearest(texts: list[Text], tokens: float, drawn: int, last: int) -> int:
+    """The text whose prompt comes nearest to so many tokens; the drawn one where none is nearer.
+
+    The last one is left out where there are others, as in drawing.
+    """
+
+    def off(i: int) -> tuple[bool, float, bool]:
+        return i == last, abs(len(texts[i].prompt) - tokens), i != drawn
+
+    return min(range(len(texts)), key=off)
+
+
+def recorded_text(recording: Recording, index: int) -> Text:
+    """The text with that index."""
     start, end = recording.first_token[index : index + 2].tolist()
     first_output = start + int(recording.prompt_tokens[index])
     ended = int(recording.ended[index])

@@ -38,7 +38,10 @@ class Book(NamedTuple):
     widths: NDArray[np.uint8]  # [M]
     token: NDArray[np.int32]  # [M]
     probability: NDArray[np.float32]  # [M]
-    log_ratio: NDArray[np.float32]  # [M] Numba knows no float16
+    log_ratio: NDArray[np.uint16]  # [M] the float16's bits: Numba knows no such number
+    half: NDArray[np.float32]  # [65536] by those bits
+    entropy: NDArray[np.float32]  # [P]
+    divergence: NDArray[np.float32]  # [P]
 
 
 class Cursor(NamedTuple):
@@ -68,7 +71,10 @@ def open_book(recording: Recording) -> Book:
         widths=recording.widths,
         token=recording.token,
         probability=recording.probability,
-        log_ratio=recording.log_ratio.astype(np.float32),
+        log_ratio=recording.log_ratio.view(np.uint16),
+        half=np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32),
+        entropy=recording.entropy.astype(np.float32),
+        divergence=recording.divergence.astype(np.float32),
     )
 
 
@@ -88,6 +94,12 @@ def new_cursor(replicas: int, limits: Limits) -> Cursor:
     )
 
 
+def place_of(book: Book, cursor: Cursor, emitted: Ints) -> Ints:
+    """Of every slot [R, S] that decodes, the place of its root; elsewhere some other place."""
+    place: Ints = book.first_place[cursor.text] + emitted - 1
+    return np.clip(place, 0, len(book.entropy) - 1)
+
+
 @njit(cache=True)
 def offer_roots(
     drafting: Bools,  # [R, S]
@@ -97,6 +109,7 @@ def offer_roots(
     cursor: Cursor,
     child_token: Ints,  # [R, S, W, W], written
     child_probability: Floats,  # [R, S, W, W], written
+    entropy: Floats,  # [R, S], written: of the drafter's distribution behind the root
 ) -> None:
     """Write the recorded children of every drafting slot's root, likeliest first.
 
@@ -114,6 +127,7 @@ def offer_roots(
             _add_load(r, context[r, s] - cursor.drafted_to[r, s], context[r, s], cursor)
             cursor.drafted_to[r, s] = context[r, s]
             place = book.first_place[cursor.text[r, s]] + emitted[r, s] - 1
+            entropy[r, s] = book.entropy[place]
             first = book.first_node[place]
             n = 0
             for i in range(first, book.first_node[place + 1]):
@@ -215,7 +229,8 @@ def answer(
                 verified += trees.kept[r, s, i]
                 at = min(following + trees.depth[r, s, i], last)
                 choices.node_token[r, s, i] = book.tokens[at]
-                choices.log_ratio[r, s, i] = book.log_ratio[first_node + cursor.node[r, s, i]]
+                bits = book.log_ratio[first_node + cursor.node[r, s, i]]
+                choices.log_ratio[r, s, i] = book.half[bits]
             _add_load(r, verified, context[r, s], cursor)
 
 

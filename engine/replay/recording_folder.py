@@ -28,7 +28,7 @@ from engine.replay.packing import pack, unpack
 from engine.replay.recording import Manifest, Recording, contradiction, join
 
 FORMAT = "draftgym.recording"
-VERSION = 1
+VERSION = 2
 AGAIN = "record anew with `python record.py`"
 MAKE_AGAIN = "repeat the `python record.py` that made it, which makes the missing ones"
 # What zipfile, zlib, NumPy and `unpack` raise for bytes that are not what was written.

@@ -7,14 +7,18 @@ a backend of its own, so several may be under way at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.errors import UserError
 from engine.loop import Engine, EngineSettings
+from engine.overload import OverloadRule
 from engine.paging import PagePool
 from engine.profile.hardware_profile import HardwareProfile
 from engine.profile.power_model import capped
@@ -22,11 +26,20 @@ from engine.profile.published import open_profile
 from engine.protocol import Limits
 from engine.replay.backend import ReplayBackend
 from engine.replay.clock import ProfileMeter, check_sizes
+from engine.replay.drift import episode_key
+from engine.replay.effects import Effects
 from engine.replay.lookup import open_book
+from engine.replay.power_levels import PowerLevels
 from engine.replay.recorded_request import RecordedRequest
 from engine.replay.recording import Manifest, Recording
 from engine.replay.recording_folder import load
 from engine.request import Request
+from engine.workload.build import disturbances_of
+from engine.workload.capacity_mix import Asked
+from engine.workload.disturbances import Disturbances
+
+if TYPE_CHECKING:
+    from engine.replay.capacity_table import CapacityTable
 
 DATA = Path(__file__).resolve().parent / "data"
 DEFAULT_RECORDING = DATA / "smollm2-135m-eagle3"
@@ -34,8 +47,9 @@ DEFAULT_PROFILE = DATA / "profiles" / "smollm2-135m-eagle3.json"
 DECISION_S = 300e-6
 """What a decision costs on replay, whoever takes it: live runs on two cores measured 210 to 240 µs
 for fixed trees and 340 µs for a learned controller (README.md's table)."""
-# The middle of the requests by which a live server measures itself: prompts of 64, 21 tokens out.
-PROBE_PROMPT_TOKENS, PROBE_CONTEXT_TOKENS = 64, 74
+PROBE_CONTEXT_TOKENS = 74
+"""The middle of the requests by which a live server measures itself: prompts of 64, 21 tokens
+out."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,7 @@ class ReplayServer:
         config = config or ReplayConfig()
         self._foreign = _times_of_another(manifest, profile)
         self.power_cap_watts = config.power_cap_watts
+        self._free = profile  # of any cap
         if config.power_cap_watts is not None:
             profile = capped(profile, config.power_cap_watts)
         limits = Limits(config.slots, manifest.max_depth, manifest.max_width, manifest.max_nodes)
@@ -105,13 +120,11 @@ class ReplayServer:
         if kv_pool_tokens is None and profile.memory.device_bytes > 0:
             kv_pool_tokens = profile.kv_pool_tokens()
         self._pages = config.page_size, kv_pool_tokens
+        self._levels: PowerLevels | None = None
         PagePool.sized(limits.slots, config.capacity_tokens, *self._pages)  # refused now or never
         self.decision_s = config.decision_s
         self.book = open_book(recording)
         self.unloaded_tpot_s = self._step_s(1)
-        self.full_batch_s = self._step_s(limits.slots)
-        prompt_s = float(profile.prefill_s(PROBE_PROMPT_TOKENS))
-        self.prefill_s_per_token = prompt_s / PROBE_PROMPT_TOKENS
 
     @classmethod
     def load(cls, config: ReplayConfig) -> ReplayServer:
@@ -138,10 +151,17 @@ class ReplayServer:
         requests: Sequence[Request],
         classes: ClassTable = DEFAULT_CLASSES,
         settings: EngineSettings | None = None,
+        disturbances: Disturbances | None = None,
     ) -> Engine:
-        """A fresh episode on a modelled clock. Raises UserError for what is not recorded."""
+        """A fresh episode on a modelled clock. Raises UserError for what is not recorded.
+
+        `disturbances` None takes those that drawn requests bring along. Prices and predictions stay
+        the profile's: nobody tells them what goes wrong.
+        """
         self._check(requests)
         self._check_sizes(settings or self.settings)
+        wrong = disturbances_of(requests) if disturbances is None else disturbances
+        effects = self.effects(requests, wrong) if Effects.occur_in(wrong) else None
         backend = ReplayBackend(
             self.book,
             self.manifest.vocab_size,
@@ -149,26 +169,63 @@ class ReplayServer:
             self.settings.limits,
             self.settings.capacity_tokens,
             *self._pages,
+            effects,
         )
-        return Engine(
+        engine = Engine(
             backend,
             requests,
             classes,
             settings or self.settings,
             self.unloaded_tpot_s,
             profile=self.profile,
-            power=ProfileMeter(self.profile, backend.clock),
+            power=ProfileMeter(self.profile, backend.clock, self.power_cap_watts),
             stopwatch=backend.clock,
             decision_s=self.decision_s,
+            disturbances=wrong if wrong.has("memory") else None,
         )
+        if effects is not None:
+            effects.follow(engine)
+        return engine
+
+    def effects(self, requests: Sequence[Request], disturbances: Disturbances) -> Effects:
+        """What goes wrong with these recorded requests, memory aside."""
+        recorded = [request for request in requests if isinstance(request, RecordedRequest)]
+        return Effects(disturbances, episode_key(recorded), self.power_levels)
+
+    @property
+    def power_levels(self) -> PowerLevels:
+        """The device at every power cap that may come and go."""
+        free = self.profile if self.power_cap_watts is None else self._free
+        if self._levels is None or self._levels.free is not free:
+            self._levels = PowerLevels(free, self.power_cap_watts)
+        return self._levels
+
+    @cached_property
+    def capacity_table(self) -> CapacityTable:
+        """What fixed trees drain here: shipped, cached, or swept at the first call, in seconds."""
+        from engine.replay.capacity_store import table_of  # deferred: its sweep serves on this
+
+        return table_of(self)
+
+    def capacity_of(self, asked: Sequence[Asked]) -> float:
+        """Requests per second at which the best fixed tree drains the mix (ALGORITHMS.md §10)."""
+        return self.capacity_table.rps(asked)
 
     def capacity_rps(self, mean_prompt_tokens: float, mean_output_tokens: float) -> float:
-        """Requests per second that ordinary decoding with all slots busy would finish, modelled.
+        """`capacity_of` all recorded classes in equal shares, whose requests are that long."""
+        table = self.capacity_table
+        return table.rps(table.alike(mean_prompt_tokens, mean_output_tokens))
 
-        The estimate of a live server (`LiveServer.capacity_rps`), from the profile's times.
+    def roomy(self, slots: int) -> ReplayServer:
+        """The same with so many slots, KV pages for all of them and nobody refused.
+
+        That is how a fleet serves.
         """
-        decode_s = self.full_batch_s / self.settings.limits.slots * mean_output_tokens
-        return 1.0 / (decode_s + self.prefill_s_per_token * mean_prompt_tokens)
+        plain, settings = copy(self), self.settings
+        limits = settings.limits._replace(slots=slots)
+        plain.settings = replace(settings, limits=limits, overload=OverloadRule())
+        plain._pages = None, None
+        return plain
 
     def describe(self) -> str:
         """One line for people."""

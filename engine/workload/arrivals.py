@@ -78,10 +78,15 @@ def draw_spans(
     return spans
 
 
+def counts_in_capacity(config: WorkloadConfig) -> bool:
+    """Whether the workload's speed is stated in multiples of a capacity."""
+    is_native = config.trace is not None and config.load is None
+    return config.rate_rps is None and not is_native
+
+
 def need_capacity(config: WorkloadConfig, capacity_rps: float) -> None:
     """Raise UserError where loads would have to be multiplied by a capacity that is none."""
-    is_native = config.trace is not None and config.load is None
-    if config.rate_rps is None and not is_native and not 0 < capacity_rps < math.inf:
+    if counts_in_capacity(config) and not 0 < capacity_rps < math.inf:
         raise UserError(
             f"workload {config.name!r}: capacity_rps is {capacity_rps}; expected a positive number "
             "of requests per second"

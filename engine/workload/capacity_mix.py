@@ -6,6 +6,9 @@ drawings, live and replay, weigh the classes by these shares. NumPy only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from engine.classes import ClassTable
@@ -13,6 +16,28 @@ from engine.protocol import Floats
 from engine.workload.arrivals import class_weights, need_classes, peaked_spans
 from engine.workload.config import WorkloadConfig
 from engine.workload.traces import ArrivalSource, Trace
+
+
+class Asked(NamedTuple):
+    """What a class brings to a mix: a capacity is of such parts together."""
+
+    name: str
+    share: float
+    """Of the requests, or any weight in proportion to it."""
+    prompt_tokens: float
+    """Mean tokens of its prompts."""
+    output_tokens: float
+    """Mean tokens of its answers, as long as they may get."""
+
+
+def mean_lengths(asked: Sequence[Asked]) -> tuple[float, float]:
+    """Mean prompt and output tokens over the mix's requests; zeros of a mix without shares."""
+    weights = [part.share for part in asked]
+    if not sum(weights) > 0:
+        return 0.0, 0.0
+    lengths = [(part.prompt_tokens, part.output_tokens) for part in asked]
+    prompt, output = np.average(lengths, axis=0, weights=weights).tolist()
+    return prompt, output
 
 
 def class_shares(

@@ -10,26 +10,18 @@ from typing import Literal
 from engine.workload.config import WorkloadConfig
 from engine.workload.disturbances import KINDS
 
-WORDS = {
-    "acceptance": "acceptance drift",
-    "draft_time": "draft-time drift",
-    "memory": "memory pressure",
-    "power_cap": "power caps",
-    "prompt_length": "prompt-length changes",
-}
-"""The kinds that some server leaves out; all others are in the arrivals, which are the same."""
-
 
 def left_out(config: WorkloadConfig, backend: Literal["live", "replay"]) -> str:
     """A sentence about what `config` may draw and `backend` does not apply; empty: all is applied.
 
-    On replay that is all of `WORDS`. On live a power cap is shown and not enforced, and no drafter
-    is better or faster than it is.
+    Replay applies all, but cannot stretch a recorded prompt. On live a power cap is shown and not
+    enforced, and no drafter is better or faster than it is.
     """
     values = _values(config)
     if backend == "replay":
-        names = [words for kind, words in WORDS.items() if kind in values]
-        return f"{', '.join(names)}: drawn and not applied on replay" if names else ""
+        if "prompt_length" not in values:
+            return ""
+        return "prompt lengths change as far as recorded prompts do: the nearest is taken on replay"
     parts = []
     if max(values.get("acceptance", (1.0,))) > 1.0:
         parts.append("acceptance factors above 1 are drawn and not applied on live")

@@ -12,14 +12,26 @@ import numpy as np
 from numba import njit
 
 from engine.profile.hardware_profile import HardwareProfile
-from engine.protocol import Floats
+from engine.profile.power_model import StagePower
+from engine.protocol import Floats, Ints
 from engine.replay.clock import ModelledClock, ProfileMeter, stage_power
+from engine.replay.power_levels import LEVELS, Level
 from engine.settings import EngineSettings
 
 PASSES = ("verify", "draft_first", "draft_next", "prefill", "host")
 VERIFY, DRAFT_FIRST, DRAFT_NEXT, PREFILL, HOST = range(len(PASSES))
 TERMS = np.dtype([("kv_token_s", "f8"), ("attended_s", "f8"), ("request_s", "f8")])
+Whole = int | np.int64
 POWER = np.dtype([("tokens", "f8"), ("watts", "f8")])
+
+
+class Levels(NamedTuple):
+    """The same under L power caps that may come and go (`engine.replay.power_levels`)."""
+
+    row: Ints  # [LEVELS + 1] where a level stands in what follows, -1 where it does not
+    curve_s: Floats  # [L, PASSES, N]
+    terms: Any  # [L, PASSES] TERMS
+    pass_watts: Floats  # [L, PASSES, N]
 
 
 class Costs(NamedTuple):
@@ -31,42 +43,89 @@ class Costs(NamedTuple):
     by_stage: bool  # every pass draws its own watts
     pass_watts: Floats  # [PASSES, N] by tokens, where it is so
     idle_watts: float  # of the device while nothing runs
+    levels: Levels
+    stage_idle_watts: float  # likewise, where stages are told apart
 
 
 def tabulate(profile: HardwareProfile, settings: EngineSettings) -> Costs:
     """The profile's costs for every pass that an engine of that size can make."""
+    most_tokens = _most_tokens(settings)
+    curve_s, terms = _curves(profile, most_tokens)
+    power = np.zeros(len(profile.power.tokens), POWER)
+    power["tokens"], power["watts"] = profile.power.tokens, profile.power.watts
+    stages, pass_watts = stage_power(profile), np.zeros(curve_s.shape)
+    if stages is not None:
+        pass_watts = _watts(stages, most_tokens)
+    idle_watts = float(ProfileMeter(profile, ModelledClock(profile)).model.idle_watts)
+    nothing = np.zeros((0, *curve_s.shape))
+    levels = Levels(
+        np.full(LEVELS + 1, -1), nothing, np.zeros((0, len(PASSES)), TERMS), nothing.copy()
+    )
+    return Costs(
+        curve_s, terms, power, stages is not None, pass_watts, idle_watts,
+        levels, StagePower(profile).idle_watts,
+    )  # fmt: skip
+
+
+def with_level(costs: Costs, level: int, device: Level, settings: EngineSettings) -> Costs:
+    """The costs with those of the device at one level more."""
+    most_tokens, levels = _most_tokens(settings), costs.levels
+    curve_s, terms = _curves(device.profile, most_tokens)
+    row = levels.row.copy()
+    row[level] = len(levels.curve_s)
+    added = Levels(
+        row,
+        np.concatenate([levels.curve_s, curve_s[None]]),
+        np.concatenate([levels.terms, terms[None]]),
+        np.concatenate([levels.pass_watts, _watts(device.power, most_tokens)[None]]),
+    )
+    return costs._replace(levels=added)
+
+
+def _most_tokens(settings: EngineSettings) -> dict[str, int]:
+    """Of every kind of pass, the largest that an engine can make."""
     limits = settings.limits
-    most_tokens = {
+    return {
         "verify": limits.slots * (limits.max_nodes + 1),
         "draft_first": limits.slots * settings.capacity_tokens,
         "draft_next": limits.slots * limits.max_width,
         "prefill": settings.prefill_tokens,
         "host": limits.slots * (limits.max_nodes + 1),
     }
+
+
+def _curves(profile: HardwareProfile, most_tokens: dict[str, int]) -> tuple[Floats, np.ndarray]:
+    """Seconds [PASSES, N] by tokens, and the other terms [PASSES]."""
     curve_s = np.full((len(PASSES), max(most_tokens.values()) + 1), np.nan)
     terms = np.zeros(len(PASSES), TERMS)
     for i, name in enumerate(PASSES):
         cost, sizes = getattr(profile, name), range(most_tokens[name] + 1)
         curve_s[i, : len(sizes)] = [cost.curve.at(float(tokens)) for tokens in sizes]
         terms[i] = (cost.kv_token_s, cost.attended_s, cost.request_s)
-    power = np.zeros(len(profile.power.tokens), POWER)
-    power["tokens"], power["watts"] = profile.power.tokens, profile.power.watts
-    stages, pass_watts = stage_power(profile), np.zeros(curve_s.shape)
-    if stages is not None:
-        for i, name in enumerate(PASSES):
-            sizes = range(most_tokens[name] + 1)
-            pass_watts[i, : len(sizes)] = [stages.watts(name, tokens) for tokens in sizes]
-    idle_watts = float(ProfileMeter(profile, ModelledClock(profile)).model.idle_watts)
-    return Costs(curve_s, terms, power, stages is not None, pass_watts, idle_watts)
+    return curve_s, terms
+
+
+def _watts(stages: StagePower, most_tokens: dict[str, int]) -> Floats:
+    """Watts [PASSES, N] by tokens."""
+    watts = np.zeros((len(PASSES), max(most_tokens.values()) + 1))
+    for i, name in enumerate(PASSES):
+        sizes = range(most_tokens[name] + 1)
+        watts[i, : len(sizes)] = [stages.watts(name, tokens) for tokens in sizes]
+    return watts
 
 
 @njit(cache=True, error_model="numpy")
 def pass_s(costs: Costs, kind: int, tokens: int, kv_tokens: int, requests: int) -> float:
     """Seconds of one pass, as `PassCost.at` has them."""
-    terms = costs.terms[kind]
+    return cost_s(costs.curve_s[kind, tokens], costs.terms[kind], tokens, kv_tokens, requests)
+
+
+@njit(cache=True, error_model="numpy")
+def cost_s(curve_s: float, terms: Any, tokens: Whole, kv_tokens: Whole, requests: Whole) -> float:
+    """Seconds of a pass that takes `curve_s` for its tokens; `terms` are one of TERMS."""
     attended = terms.attended_s * tokens * kv_tokens / max(float(requests), 1.0)
     rest = terms.kv_token_s * kv_tokens + terms.request_s * requests
-    return costs.curve_s[kind, tokens] + attended + rest
+    return curve_s + attended + rest
 
 
 @njit(cache=True)
@@ -89,13 +148,13 @@ def spend_since(replica: Any, begun_s: float) -> float:
 def step_joules(replica: Any, costs: Costs, tokens_per_pass: float) -> float:
     """Energy of the iteration that is over, as `ProfileMeter.end` has it; writes its `watts`."""
     busy_s = replica.iteration_s
-    if not costs.by_stage:
+    if not (costs.by_stage or replica.has_caps):
         replica.watts = step_watts(costs, tokens_per_pass)
         return replica.watts * busy_s
     worked_s = replica.work_s - replica.work_before_s
     joules = replica.joules - replica.joules_before
-    joules += costs.idle_watts * max(busy_s - worked_s, 0.0)
-    replica.watts = joules / busy_s if busy_s > 0 else costs.idle_watts
+    joules += costs.stage_idle_watts * max(busy_s - worked_s, 0.0)
+    replica.watts = joules / busy_s if busy_s > 0 else costs.stage_idle_watts
     return joules
 
 

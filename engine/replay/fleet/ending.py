@@ -1,6 +1,6 @@
 """A request has ended: its line is written, the slot is free, and its objectives are judged.
 
-Judged as `engine.request.RequestRecord` judges; nobody here is withdrawn or gives a slot up.
+Judged as `engine.request.RequestRecord` judges; nobody here is withdrawn.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def attained(request: Record, of: Record) -> bool:
         tpot_met = tpot_s <= of.tpot_s
     ttft_met = request.first_token_s - request.arrival_s <= of.ttft_s
     completion_met = request.finish_s - request.arrival_s <= of.completion_s
-    waited_s = max(request.admitted_s - request.arrival_s, 0.0)
+    waited_s = max(request.admitted_s - request.arrival_s, request.requeued_s)
     return tpot_met and ttft_met and completion_met and waited_s <= of.queue_age_s

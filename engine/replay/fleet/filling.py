@@ -38,6 +38,17 @@ def refusal(server: ReplayServer) -> str:
     return ""
 
 
+def memory_refusal(server: ReplayServer) -> str:
+    """Why no fleet serves disturbances of memory with the server's pages, in a sentence."""
+    pool = server.engine([]).backend.pool
+    if pool.tables.shape[1] == 1:
+        return ""
+    return (
+        f"memory is withdrawn, and pages hold {pool.page_size} tokens; a fleet knows memory "
+        f"pressure with one page a request alone; leave page_size out, or {ALONE}"
+    )
+
+
 def in_order(
     server: ReplayServer, requests: Sequence[Request], classes: ClassTable
 ) -> list[RecordedRequest]:

@@ -7,15 +7,17 @@ the single engine, is said in the package's docstring.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.errors import UserError
 from engine.protocol import Bools
-from engine.replay.fleet.costs import tabulate
-from engine.replay.fleet.filling import fill, in_order, refusal, with_room
+from engine.replay.fleet.costs import tabulate, with_level
+from engine.replay.fleet.faults import levels_needed, no_faults, with_faults
+from engine.replay.fleet.filling import fill, in_order, memory_refusal, refusal, with_room
 from engine.replay.fleet.records import records_of
 from engine.replay.fleet.state import (
     ENDED,
@@ -31,8 +33,12 @@ from engine.replay.fleet.state import (
     open_fleet_book,
 )
 from engine.replay.fleet.steps import reach_decision, serve
+from engine.replay.power_levels import LEVELS
 from engine.replay.server import ReplayServer
 from engine.request import Request, RequestRecord
+from engine.snapshot_origin import Snapshot, digest
+from engine.workload.build import disturbances_of
+from engine.workload.disturbances import Disturbances
 
 FIRST_ROOM = 256  # requests of a replica before its rows grow
 
@@ -71,6 +77,9 @@ class Fleet:
                 limits.max_depth,
                 limits.max_width,
                 limits.max_nodes,
+                server.power_levels.cap_watts(LEVELS),
+                server.power_levels.peak_watts,
+                settings.order == "edf",
             ),
             classes=class_records(classes, self.unloaded_tpot_s),
             costs=tabulate(server.profile, settings),
@@ -83,6 +92,9 @@ class Fleet:
             replicas=np.zeros(replicas, REPLICA),
             tally=np.zeros(replicas, TALLY),
             ended=np.zeros((replicas, len(classes.classes)), ENDED),
+            wrong=no_faults(replicas),
+            parked=np.zeros((replicas, limits.slots), SLOT),
+            parked_history=new_history(replicas, limits),
         )
 
     @property
@@ -90,21 +102,43 @@ class Fleet:
         """[R] whether a plan is due; False before an episode begins and at the end of its trace."""
         return np.array(self.state.replicas["ready"])
 
-    def begin(self, replica: int, requests: Sequence[Request]) -> None:
+    def begin(
+        self, replica: int, requests: Sequence[Request], disturbances: Disturbances | None = None
+    ) -> None:
         """A fresh episode on one replica, up to its first decision; the others stay where they are.
 
-        Raises UserError for requests that an engine or a fleet does not serve.
+        `disturbances` None takes those that drawn requests bring along. Raises UserError for
+        requests that an engine or a fleet does not serve.
         """
+        wrong = disturbances_of(requests) if disturbances is None else disturbances
+        if wrong.has("memory") and (reason := memory_refusal(self.server)):
+            raise UserError(reason)
         ordered = in_order(self.server, requests, self.classes)
         self.state = state = with_room(self.state, len(ordered))
         state.slots[replica] = np.zeros((), SLOT)
+        state.parked[replica] = np.zeros((), SLOT)
         state.tally[replica] = np.zeros((), TALLY)
         state.ended[replica] = np.zeros((), ENDED)
         state.replicas[replica] = np.zeros((), REPLICA)
         state.replicas[replica]["watts"] = self._idle_watts
         fill(state, replica, ordered, self.settings.order, self.classes)
         self._served[replica] = ordered
-        reach_decision(replica, state)
+        if wrong.of:
+            self.state = with_faults(state, replica, wrong, cast("Any", requests))
+            self.prepare_levels()
+        if self.state.replicas[replica]["has_caps"]:
+            self.state.replicas[replica]["watts"] = self.state.costs.stage_idle_watts
+        reach_decision(replica, self.state)
+
+    def prepare_levels(self) -> None:
+        """Work out what passes cost under the power caps that are to come."""
+        state = self.state
+        costs = state.costs
+        for level in levels_needed(state).tolist():
+            if costs.levels.row[level] < 0:
+                device = self.server.power_levels.at(level)
+                costs = with_level(costs, level, device, self.settings)
+        self.state = state._replace(costs=costs)
 
     def serve(self, plan: FleetPlan, iterations: int = 1, acting: Bools | None = None) -> Brought:
         """Serve so many iterations on every replica under `plan`, fewer where its trace ends.
@@ -130,6 +164,23 @@ class Fleet:
             nodes=np.full(shape, nodes),
             node_budget=np.full(self.replicas, most if node_budget is None else node_budget),
         )
+
+    def snapshot(self) -> Snapshot:
+        """Every replica's episode as it stands (`engine.replay.fleet.snapshot`)."""
+        from engine.replay.fleet.snapshot import take  # deferred: it knows this class
+
+        return take(self)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from there. Raises UserError where it was taken on something else."""
+        from engine.replay.fleet.snapshot import put_back
+
+        put_back(self, snapshot)
+
+    @cached_property
+    def recording_digest(self) -> str:
+        """What tells the recording from others, whoever opened it."""
+        return digest(self.server.book)
 
     def records(self, replica: int) -> list[RequestRecord]:
         """Every request that has come to the replica: those that have ended, in order of their end,

@@ -7,6 +7,7 @@ is looked up whole when it is verified (`trees`).
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from engine.kernels.commit import HISTORY_DECAY
@@ -19,10 +20,13 @@ from engine.replay.fleet.costs import (
     step_joules,
     work,
 )
+from engine.replay.fleet.disturbing import disturbed_pass, drift_path, value_now
 from engine.replay.fleet.ending import end_request
+from engine.replay.fleet.pressure import give_way
 from engine.replay.fleet.prompts import ends_output
 from engine.replay.fleet.state import FleetPlan, FleetState
 from engine.replay.fleet.trees import confidence, look_up, share_budget
+from engine.workload.disturbances import ACCEPTANCE
 
 
 @njit(cache=True)
@@ -30,7 +34,11 @@ def iterate(r: int, plan: FleetPlan, fleet: FleetState) -> None:
     """Serve one iteration of replica r under its plan; somebody must decode."""
     replica, tally, decision_s = fleet.replicas[r], fleet.tally[r], fleet.rules.decision_s
     replica.clock_s += decision_s
+    if replica.has_pressure:
+        give_way(np.int64(r), fleet)
     planned = _plan_trees(r, plan, fleet)
+    if replica.has_drift:
+        replica.acceptance = value_now(np.int64(r), ACCEPTANCE, fleet)
     draft_s = _draft(r, fleet)
     if planned > plan.node_budget[r]:
         share_budget(fleet.slots[r], plan.node_budget[r], fleet.book)
@@ -40,7 +48,7 @@ def iterate(r: int, plan: FleetPlan, fleet: FleetState) -> None:
     _commit(r, fleet)
 
     replica.iteration_s = replica.clock_s - replica.start_s
-    passes = replica.chunks + 1
+    passes = max(replica.chunks + int(verified > 0), 1)
     tally.iterations += 1
     tally.verified += verified
     tokens_per_pass = (verified + replica.prefilled) / passes
@@ -101,14 +109,18 @@ def _draft(r: int, fleet: FleetState) -> float:
             requests += 1
         if requests > 0:
             kind = DRAFT_FIRST if step == 1 else DRAFT_NEXT
-            work(replica, fleet.costs, kind, rows, kv_tokens, requests)
+            if replica.is_disturbed:
+                load = np.int64(rows), np.int64(kv_tokens), np.int64(requests)
+                disturbed_pass(np.int64(r), np.int64(kind), *load, fleet)
+            else:
+                work(replica, fleet.costs, kind, rows, kv_tokens, requests)
     return spend_since(replica, begun_s)
 
 
 @njit(cache=True)
 def _walk(r: int, fleet: FleetState) -> int:
     """Find what is accepted and note what was proposed; returns nodes verified, roots included."""
-    history, verified = fleet.history, 0
+    history, replica, verified = fleet.history, fleet.replicas[r], 0
     for s in range(fleet.slots.shape[1]):
         slot = fleet.slots[r, s]
         if not slot.decoding:
@@ -116,6 +128,8 @@ def _walk(r: int, fleet: FleetState) -> int:
         kept = deepest = 0
         if slot.depth > 0:
             kept, deepest = look_up(slot, fleet.book)
+            if replica.has_drift and replica.acceptance != 1.0:
+                drift_path(slot, replica.acceptance, replica.drift_key, fleet.book)
             sure = confidence(slot, fleet.book)
             if sure >= 0:
                 slot.draft_confidence = sure
@@ -140,7 +154,12 @@ def _charge(r: int, kind: int, verified: int, fleet: FleetState) -> float:
             kv_tokens += slots[s].context
             requests += 1
     begun_s = replica.work_s
-    work(replica, fleet.costs, kind, verified, kv_tokens, requests)
+    if requests > 0:  # else all who decoded had to give way
+        if replica.is_disturbed:
+            load = np.int64(verified), np.int64(kv_tokens), np.int64(requests)
+            disturbed_pass(np.int64(r), np.int64(kind), *load, fleet)
+        else:
+            work(replica, fleet.costs, kind, verified, kv_tokens, requests)
     return spend_since(replica, begun_s)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from engine.replay.fleet.costs import PREFILL, spend_since, work
+from engine.replay.fleet.disturbing import disturbed_pass
 from engine.replay.fleet.ending import end_request
 from engine.replay.fleet.state import FleetState, Record
 from engine.replay.fleet.waiting import goes_before
@@ -21,11 +23,14 @@ def read_prompts(r: int, fleet: FleetState) -> None:
         if s < 0:
             return
         slot = fleet.slots[r, s]
-        prompt_tokens = fleet.requests[r, slot.request].prompt_tokens
-        start, end = slot.prefilled, min(prompt_tokens, slot.prefilled + left)
-        is_last = end == prompt_tokens
+        start, end = slot.prefilled, min(slot.to_prefill, slot.prefilled + left)
+        is_last = end == slot.to_prefill
         begun_s = replica.work_s
-        work(replica, fleet.costs, PREFILL, end - start, start, int(is_last))
+        if replica.is_disturbed:
+            load = np.int64(end - start), np.int64(start), np.int64(is_last)
+            disturbed_pass(np.int64(r), np.int64(PREFILL), *load, fleet)
+        else:
+            work(replica, fleet.costs, PREFILL, end - start, start, int(is_last))
         replica.prefill_s += spend_since(replica, begun_s)
         replica.prefilled += end - start
         replica.chunks += 1
@@ -54,6 +59,9 @@ def _foremost(r: int, clock_s: float, fleet: FleetState) -> int:
 def _begin_decoding(r: int, s: int, fleet: FleetState) -> None:
     """The prompt is through, and the recorded answer's first token is out."""
     slot, book = fleet.slots[r, s], fleet.book
+    if slot.emitted > 0:  # read anew, for it had to give way
+        slot.decoding = True
+        return
     slot.decoding, slot.first_token_s = True, fleet.replicas[r].clock_s
     slot.emitted = slot.valid_tokens = 1
     token = book.tokens[book.texts[slot.text].first_output]

@@ -18,23 +18,48 @@ def records_of(fleet: FleetState, r: int, requests: Sequence[Request]) -> list[R
     who has not come yet has no record.
     """
     rows, slots, clock_s = fleet.requests[r], fleet.slots[r], float(fleet.replicas[r]["clock_s"])
-    came = np.searchsorted(
-        rows["arrival_s"][: len(requests)], min(clock_s, fleet.rules.horizon_s), side="right"
-    )
-    ended = np.flatnonzero(rows["ended"][:came])
+    known = came(fleet, r)
+    ended = np.flatnonzero(rows["ended"][:known])
     ended = ended[np.argsort(rows["ended"][ended])]
     running = slots[slots["active"]]
     for slot in running:
         write_line(slot, rows[slot["request"]])
-    held = running["request"][np.argsort(running["admitted_s"], kind="stable")]
-    waiting = np.setdiff1d(np.arange(came), np.concatenate([ended, held]))
+    held = running["request"][np.argsort(running["entered_s"], kind="stable")]
+    replica = fleet.replicas[r]
+    queue = fleet.queue[r, : replica["waiting"]].tolist()
+    parked = {int(slot["request"]): slot for slot in fleet.parked[r] if slot["active"]}
+    for q, slot in parked.items():
+        write_line(slot, rows[q])
+    waiting = [*queue, *range(int(replica["arrived"]), known)]
     done = [_record(fleet, rows[q], requests[q], Status.FINISHED) for q in ended.tolist()]
     cut = [_record(fleet, rows[q], requests[q], Status.UNFINISHED, clock_s) for q in held.tolist()]
-    return done + cut + [_never_served(fleet, requests[q], clock_s) for q in waiting.tolist()]
+    left = [
+        _record(fleet, rows[q], requests[q], Status.UNFINISHED, clock_s, q in parked)
+        if q in parked
+        else _never_served(fleet, requests[q], clock_s)
+        for q in waiting
+    ]
+    return done + cut + left
+
+
+def came(fleet: FleetState, r: int) -> int:
+    """How many of replica r's requests have come by now, or by the horizon."""
+    replica = fleet.replicas[r]
+    arrival_s = fleet.requests[r, : replica["requests"]]["arrival_s"]
+    return int(
+        np.searchsorted(
+            arrival_s, min(float(replica["clock_s"]), fleet.rules.horizon_s), side="right"
+        )
+    )
 
 
 def _record(
-    fleet: FleetState, row: np.void, request: Request, status: Status, cut_s: float | None = None
+    fleet: FleetState,
+    row: np.void,
+    request: Request,
+    status: Status,
+    cut_s: float | None = None,
+    is_parked: bool = False,
 ) -> RequestRecord:
     """Of a request that has a slot or had one; its row holds what came of it until it was cut."""
     first_s, emitted = float(row["first_token_s"]), int(row["emitted"])
@@ -48,6 +73,10 @@ def _record(
         valid_tokens=int(row["valid_tokens"]),
         iterations=int(row["iterations"]),
         verified_nodes=int(row["verified_nodes"]),
+        preempted=int(row["preempted"]),
+        requeued_s=max(
+            finish_s - float(row["parked_s"]) if is_parked else 0.0, float(row["requeued_s"])
+        ),
     )
 
 

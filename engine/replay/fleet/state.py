@@ -10,14 +10,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from engine.classes import ClassTable
 from engine.orders import LIFT_AT
 from engine.protocol import Floats, Ints, Limits
 from engine.replay.fleet.costs import Costs
-from engine.replay.recording import Recording
+from engine.replay.recording import ROOT, Recording
 from engine.state import MAX_STOPS
+from engine.workload.disturbances import Schedule
 
 Record = Any
 """One entry of an array of records, by reference."""
@@ -35,9 +37,6 @@ CLASS = _record(f8="tpot_s ttft_s completion_s queue_age_s lift_s")
 TEXT = _record(i8="first_output first_place")
 """Where a recorded text's output tokens and places begin."""
 
-NODE = _record(f4="probability", i4="token", u1="parent depth widths")
-"""A recorded node (`engine.replay.recording`)."""
-
 REQUEST = np.dtype(
     [
         *((name, "f8") for name in ("arrival_s", "order_key")),
@@ -47,6 +46,10 @@ REQUEST = np.dtype(
         # Its line in the ledger once it has.
         *((name, "f8") for name in ("admitted_s", "first_token_s", "finish_s")),
         *((name, "i8") for name in ("emitted", "valid_tokens", "iterations", "verified_nodes")),
+        # How often it gave its slot up, when it last did, and its longest wait after that.
+        ("preempted", "i8"),
+        ("parked_s", "f8"),
+        ("requeued_s", "f8"),
     ],
     align=True,
 )
@@ -62,7 +65,8 @@ SLOT = np.dtype(
                 "request",  # index among the replica's
                 "slo_class",
                 "text",
-                "prefilled",  # prompt tokens processed
+                "to_prefill",  # tokens to process before it decodes
+                "prefilled",  # of them, those that are
                 "context",  # tokens whose keys and values are committed
                 "drafted_to",  # context that the drafter has run
                 "emitted",  # tokens emitted, the first included
@@ -79,7 +83,7 @@ SLOT = np.dtype(
                 "path",  # accepted drafts
             )
         ),
-        *((name, "f8") for name in ("arrival_s", "admitted_s", "first_token_s")),
+        *((name, "f8") for name in ("arrival_s", "admitted_s", "entered_s", "first_token_s")),
         *((name, "f8") for name in ("tpot_s", "draft_confidence")),
     ],
     align=True,
@@ -87,15 +91,20 @@ SLOT = np.dtype(
 """A slot, as `engine.state.SlotState` has it; one that is not active holds stale values."""
 
 REPLICA = _record(
-    f8="work_s clock_s start_s iteration_s watts prefill_s joules work_before_s joules_before",
-    i8="requests arrived waiting ended prefilled chunks",
-    b1="ready",
+    f8="work_s clock_s start_s iteration_s watts prefill_s joules work_before_s joules_before "
+    "acceptance",
+    i8="requests arrived waiting ended prefilled chunks change_point allowed",
+    u8="drift_key",
+    b1="ready is_disturbed has_drift has_slow_drafts has_caps has_pressure",
 )
 """`work_s` and `joules` are those of `engine.replay.clock`; `work_before_s`, `joules_before` what
 they were when the engine last went on to a decision. `clock_s` is the engine's, which also jumps
 over idle time. `iteration_s` and `watts` are of the latest iteration; `start_s`, `prefill_s`, the
 tokens `prefilled` and `chunks` of the one under way. `arrived` of the `requests` have come,
-`waiting` wait, `ended` have ended. `ready`: somebody decodes, so a plan is due."""
+`waiting` wait, `ended` have ended. `ready`: somebody decodes, so a plan is due. What goes wrong:
+`acceptance` is the factor on what was drafted last, `drift_key` the episode's, `change_point` where
+its schedule was read last; times are others than the profile's where it `is_disturbed`, and where
+it `has_pressure` no more slots than `allowed` may be held."""
 
 STAGES = ("prefill", "draft", "select", "verify", "controller", "other")
 TALLY = _record(
@@ -118,6 +127,9 @@ class Rules(NamedTuple):
     max_depth: int
     max_width: int
     max_nodes: int
+    power_cap_watts: float  # inf for none
+    peak_watts: float  # the device's highest power
+    is_edf: bool  # the order is by deadline
 
 
 class History(NamedTuple):
@@ -129,12 +141,20 @@ class History(NamedTuple):
 
 
 class Book(NamedTuple):
-    """A recording: N texts, P places, M nodes."""
+    """A recording: N texts, P places, M nodes. Large arrays are the recording's own, not copies."""
 
     texts: Any  # [N] TEXT
     tokens: NDArray[np.int32]
     first_node: Ints  # [P + 1]
-    nodes: Any  # [M] NODE
+    # Of each place, by depth: which of its nodes is the text's own continuation, ROOT for none. A
+    # walk never reads another node's token. The last column is ROOT, so that every path ends.
+    on_path: NDArray[np.uint8]  # [P, D + 1]
+    # Of a node, `parent << 16 | depth << 8 | widths`: what scans read stands together, since most
+    # of a scan's time is waiting for memory.
+    shape: NDArray[np.uint32]  # [M]
+    parent: NDArray[np.uint8]  # [M]
+    token: NDArray[np.int32]  # [M]
+    probability: NDArray[np.float32]  # [M]
 
 
 class FleetPlan(NamedTuple):
@@ -161,6 +181,9 @@ class FleetState(NamedTuple):
     replicas: Any  # [R] REPLICA
     tally: Any  # [R] TALLY
     ended: Any  # [R, C] ENDED
+    wrong: Schedule  # what goes wrong with every replica
+    parked: Any  # [R, S] SLOT as it was when its request gave it up; active while it is parked
+    parked_history: History
 
 
 def class_records(table: ClassTable, unloaded_tpot_s: float) -> np.ndarray:
@@ -175,14 +198,49 @@ def class_records(table: ClassTable, unloaded_tpot_s: float) -> np.ndarray:
 
 
 def open_fleet_book(recording: Recording) -> Book:
-    """The recording as records, so that a scan of a place reads one stretch of memory."""
+    """The recording as a fleet reads it."""
     texts = np.zeros(recording.texts, TEXT)
     texts["first_output"] = recording.first_token[:-1] + recording.prompt_tokens
     texts["first_place"] = recording.first_place[:-1]
-    nodes = np.zeros(len(recording.parent), NODE)
-    for name in NODE.names or ():
-        nodes[name] = getattr(recording, name)
-    return Book(texts, recording.tokens, recording.first_node, nodes)
+    deepest = int(recording.depth.max(initial=0))
+    book = Book(
+        texts,
+        recording.tokens,
+        recording.first_node,
+        np.full((recording.places, deepest + 1), ROOT, np.uint8),
+        shapes(recording.parent, recording.depth, recording.widths),
+        recording.parent,
+        recording.token,
+        recording.probability,
+    )
+    find_paths(book, recording.first_place, recording.first_token)
+    return book
+
+
+def shapes(parent: Any, depth: Any, widths: Any) -> NDArray[np.uint32]:
+    """[M] of `Book.shape`, from these of the nodes [M]."""
+    packed = parent.astype(np.uint32)
+    for lower in (depth, widths):
+        packed <<= np.uint32(8)
+        packed |= lower
+    return packed
+
+
+@njit(cache=True)
+def find_paths(book: Book, first_place: Ints, first_token: Ints) -> None:
+    """Fill in `on_path`: the texts' places and tokens begin at those offsets [N + 1]."""
+    for text in range(len(book.texts)):
+        first, end = first_place[text], first_place[text + 1]
+        for place in range(first, end):
+            following = book.texts[text].first_output + 1 + place - first
+            first_node, above, length = book.first_node[place], ROOT, 0
+            for i in range(first_node, book.first_node[place + 1]):  # parents before children
+                if following + length == first_token[text + 1]:
+                    break
+                if book.parent[i] == above and book.token[i] == book.tokens[following + length]:
+                    above = i - first_node
+                    book.on_path[place, length] = above
+                    length += 1
 
 
 def new_history(replicas: int, limits: Limits) -> History:

@@ -1,11 +1,13 @@
-"""What is called from Python: once up to the first decision, then once a step."""
+"""Serving, up to the next decision and on from there, and what that has brought."""
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from engine.protocol import Bools
 from engine.replay.fleet.iteration import iterate
+from engine.replay.fleet.pressure import withdraw
 from engine.replay.fleet.prompts import read_prompts
 from engine.replay.fleet.state import FleetPlan, FleetState, Record
 from engine.replay.fleet.waiting import fill_slots, take_arrivals
@@ -15,11 +17,44 @@ from engine.replay.fleet.waiting import fill_slots, take_arrivals
 def serve(acting: Bools, iterations: int, plan: FleetPlan, fleet: FleetState) -> None:
     """Serve so many iterations on every acting replica [R], fewer where its trace ends."""
     for r in range(len(acting)):
-        left = iterations if acting[r] else 0
-        while left > 0 and fleet.replicas[r].ready:
-            iterate(r, plan, fleet)
-            reach_decision(r, fleet)
-            left -= 1
+        if acting[r]:
+            serve_replica(r, iterations, plan, fleet)
+
+
+@njit(cache=True)
+def serve_replica(r: int, iterations: int, plan: FleetPlan, fleet: FleetState) -> None:
+    """Serve so many iterations on replica r, fewer where its trace ends."""
+    left = iterations
+    while left > 0 and fleet.replicas[r].ready:
+        iterate(r, plan, fleet)
+        reach_decision(r, fleet)
+        left -= 1
+
+
+@njit(cache=True)
+def hand_over(r: int, fleet: FleetState, tally: Record, ended: Record) -> None:
+    """Write what replica r brought since the last look to [R] TALLY and [R, C] ENDED; forget it."""
+    tally[r] = fleet.tally[r]
+    wipe_tally(fleet.tally[r])
+    for c in range(ended.shape[1]):
+        ended[r, c] = fleet.ended[r, c]
+        wipe_ended(fleet.ended[r, c])
+
+
+@njit(cache=True)
+def wipe_tally(tally: Record) -> None:
+    """Nothing was brought."""
+    tally.busy_s = tally.energy_joules = 0.0
+    tally.prefill_s = tally.draft_s = tally.select_s = 0.0
+    tally.verify_s = tally.controller_s = tally.other_s = 0.0
+    tally.iterations = tally.emitted = tally.valid = tally.verified = 0
+    tally.finished = tally.attained = tally.missed = 0
+
+
+@njit(cache=True)
+def wipe_ended(ended: Record) -> None:
+    """Nobody has ended."""
+    ended.counted = ended.attained = ended.good_tokens = 0
 
 
 @njit(cache=True)
@@ -33,6 +68,8 @@ def reach_decision(r: int, fleet: FleetState) -> None:
     replica.work_before_s, replica.joules_before = replica.work_s, replica.joules
     _begin(replica)
     while replica.clock_s < horizon_s and not replica.ready:
+        if replica.has_pressure:
+            withdraw(np.int64(r), fleet)
         take_arrivals(r, fleet)
         fill_slots(r, fleet)
         if slots["active"].any():

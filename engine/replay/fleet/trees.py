@@ -2,46 +2,46 @@
 
 A place's nodes stand in the order in which the engine ranks them, so a plan's tree is one scan: the
 first `nodes` of those that are not too deep and that a beam of the plan's width has scored
-(ALGORITHMS.md §11). The target's path through it is found on the way, since a parent stands before
-its children.
+(ALGORITHMS.md §11). The book knows which of a place's nodes are the text's own path; a parent
+stands before its children, so what the scan has seen of them is how far the target goes.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from engine.protocol import Floats
+from engine.protocol import Floats, Ints
 from engine.replay.fleet.state import Book, Record
 from engine.replay.lookup import ranked
 from engine.replay.recording import ROOT
 
 
 @njit(cache=True)
-def is_drafted(node: Record, slot: Record) -> bool:
-    """Whether a tree of the slot's depth and width has the recorded node."""
-    return node.depth <= slot.depth and (node.widths >> (slot.width - 1)) & 1 == 1
+def is_drafted(book: Book, i: int, depth: int, width: int) -> bool:
+    """Whether a tree of that depth and width has node i of the recording."""
+    shape = int(book.shape[i])
+    return (shape >> 8 & 255 <= depth) & (shape >> (width - 1) & 1 == 1)
 
 
 @njit(cache=True)
 def look_up(slot: Record, book: Book) -> tuple[int, int]:
     """Of the slot's tree: nodes kept, and the depth of the deepest; `path` is written."""
     first, end = book.first_node[slot.place], book.first_node[slot.place + 1]
-    kept = deepest = path = 0
-    end_of_path = ROOT
-    wanted = book.tokens[slot.following]
-    for i in range(first, end):
-        if kept == slot.nodes:
-            break
-        node = book.nodes[i]
-        if not is_drafted(node, slot):
-            continue
-        kept += 1
-        deepest = max(deepest, int(node.depth))
-        if node.parent == end_of_path and node.token == wanted:
-            path += 1
-            wanted = book.tokens[slot.following + path]
-            end_of_path = i - first
+    depth, width, nodes = slot.depth, slot.width, slot.nodes
+    kept, deepest, i = 0, 0, first
+    while i < end and kept < nodes:
+        is_kept = int(is_drafted(book, i, depth, width))  # no branch: nobody could predict it
+        kept += is_kept
+        deepest = max(deepest, is_kept * int(book.shape[i] >> 8 & 255))
+        i += 1
+    path, behind = 0, i - first
+    while book.on_path[slot.place, path] < behind and is_drafted(
+        book, first + book.on_path[slot.place, path], depth, width
+    ):
+        path += 1
     slot.path = path
     return kept, deepest
 
@@ -53,6 +53,14 @@ def confidence(slot: Record, book: Book) -> float:
     return _ranked(book, first, first) if first < book.first_node[slot.place + 1] else -1.0
 
 
+class Heads(NamedTuple):
+    """The likeliest nodes that slots [S] have not got yet."""
+
+    node: Ints  # [S] of the recording
+    chance: Floats  # [S] its path probability
+    path: Floats  # [S, ROOT + 1] that of every node that was a head, by its place among the place's
+
+
 @njit(cache=True)
 def share_budget(slots: Record, budget: int, book: Book) -> None:
     """Lower `nodes` of slots [S] to what each keeps of the batch's `budget` likeliest nodes.
@@ -61,52 +69,67 @@ def share_budget(slots: Record, budget: int, book: Book) -> None:
     the shallower, then that of the lower slot (`engine.kernels.select.keep_best`).
     """
     count = len(slots)
-    head = np.full(count, -1)  # recorded node that is next, -1 behind the last
-    # Path probability of every node that was a head, multiplied up from the root as beams are.
-    path = np.empty((count, ROOT + 1))
+    heads = Heads(np.empty(count, np.int64), np.empty(count), np.empty((count, ROOT + 1)))
+    line = np.empty(count, np.int64)  # slots with a head; whose is the likeliest stands last
     taken = np.zeros(count, np.int64)
+    length = 0
     for s in range(count):
-        if slots[s].nodes > 0:
-            head[s] = _next_head(slots[s], book.first_node[slots[s].place], book, path[s])
+        if slots[s].nodes > 0 and _go_on(slots[s], s, book.first_node[slots[s].place], book, heads):
+            line[length] = s
+            length += 1
+            _make_way(length, line, book, heads)
     for _ in range(max(budget, 0)):
-        best, likeliest = -1, -1.0
-        for s in range(count):
-            if head[s] < 0:
-                continue
-            chance = path[s, head[s] - book.first_node[slots[s].place]]
-            if chance > likeliest or (
-                chance == likeliest and book.nodes[head[s]].depth < book.nodes[head[best]].depth
-            ):
-                best, likeliest = s, chance
-        if best < 0:
+        if length == 0:
             break
-        taken[best] += 1
-        if taken[best] == slots[best].nodes:
-            head[best] = -1
+        s = line[length - 1]
+        taken[s] += 1
+        if taken[s] < slots[s].nodes and _go_on(slots[s], s, heads.node[s] + 1, book, heads):
+            _make_way(length, line, book, heads)
         else:
-            head[best] = _next_head(slots[best], head[best] + 1, book, path[best])
+            length -= 1
     for s in range(count):
         slots[s].nodes = taken[s]
 
 
 @njit(cache=True, error_model="numpy")
-def _next_head(slot: Record, start: int, book: Book, path: Floats) -> int:
-    """The slot's first drafted node from `start` on, its `path` written; -1 where there is none."""
+def _go_on(slot: Record, s: int, start: int, book: Book, heads: Heads) -> bool:
+    """Make the first drafted node from `start` on the head of slot s; False where there is none.
+
+    Path probabilities are multiplied up from the root, as beams have them.
+    """
     first, end = book.first_node[slot.place], book.first_node[slot.place + 1]
+    depth, width, path = slot.depth, slot.width, heads.path[s]
     for i in range(start, end):
-        if not is_drafted(book.nodes[i], slot):
-            continue
-        above = int(book.nodes[i].parent)
-        if above == ROOT:
-            path[i - first] = _ranked(book, first, i)
-        else:
-            given_parent = _ranked(book, first, i) / _ranked(book, first, first + above)
-            path[i - first] = path[above] * given_parent
-        return i
-    return -1
+        if is_drafted(book, i, depth, width):
+            above = int(book.shape[i] >> 16)
+            chance = _ranked(book, first, i)
+            if above != ROOT:
+                chance = path[above] * (chance / _ranked(book, first, first + above))
+            heads.node[s], heads.chance[s], path[i - first] = i, chance, chance
+            return True
+    return False
+
+
+@njit(cache=True)
+def _make_way(length: int, line: Ints, book: Book, heads: Heads) -> None:
+    """Move the last of the line's `length` slots to where it belongs among the others."""
+    at, s = length - 1, line[length - 1]
+    while at > 0 and _goes_before(line[at - 1], s, book, heads):
+        line[at] = line[at - 1]
+        at -= 1
+    line[at] = s
+
+
+@njit(cache=True)
+def _goes_before(a: int, b: int, book: Book, heads: Heads) -> bool:
+    """Whether the head of slot a is taken before that of slot b."""
+    if heads.chance[a] != heads.chance[b]:
+        return heads.chance[a] > heads.chance[b]
+    depth_a, depth_b = book.shape[heads.node[a]] >> 8 & 255, book.shape[heads.node[b]] >> 8 & 255
+    return depth_a < depth_b or (depth_a == depth_b and a < b)
 
 
 @njit(cache=True)
 def _ranked(book: Book, first: int, i: int) -> float:
     """Path probability of node i, as `engine.replay.lookup` ranks it."""
-    return ranked(book.nodes[i].probability, i - first)
+    return ranked(book.probability[i], i - first)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.replay.fleet.pressure import come_back, has_room
 from engine.replay.fleet.state import FleetState, Record
 
 
@@ -34,6 +35,8 @@ def fill_slots(r: int, fleet: FleetState) -> None:
             return
         if fleet.slots[r, s].active:
             continue
+        if replica.has_pressure and not has_room(fleet.slots[r], replica):
+            return
         place = _foremost(r, fleet)
         q = queue[place]
         for i in range(place, replica.waiting - 1):
@@ -47,6 +50,13 @@ def fill_slots(r: int, fleet: FleetState) -> None:
 def _foremost(r: int, fleet: FleetState) -> int:
     """Place in the queue of who is next; somebody must wait."""
     replica, queue, requests = fleet.replicas[r], fleet.queue[r], fleet.requests[r]
+    if replica.has_pressure:  # who had to give way goes before everybody
+        first = -1
+        for i in range(replica.waiting):
+            if requests[queue[i]].preempted > 0 and (first < 0 or queue[i] < queue[first]):
+                first = i
+        if first >= 0:
+            return first
     best = 0
     for i in range(1, replica.waiting):
         if goes_before(queue[i], queue[best], replica.clock_s, requests, fleet.classes):
@@ -75,11 +85,15 @@ def goes_before(a: int, b: int, clock_s: float, requests: Record, classes: Recor
 def _admit(r: int, s: int, q: int, fleet: FleetState) -> None:
     """The slot is the request's; what the last one has left there is wiped out."""
     slot, request, history = fleet.slots[r, s], fleet.requests[r, q], fleet.history
+    if request.preempted > 0:
+        come_back(np.int64(r), np.int64(s), np.int64(q), fleet)
+        return
     slot.active, slot.decoding = True, False
     slot.request, slot.slo_class, slot.text = q, request.slo_class, request.text
     slot.max_tokens, slot.arrival_s = request.max_tokens, request.arrival_s
     slot.tpot_s = fleet.classes[request.slo_class].tpot_s
     slot.admitted_s, slot.first_token_s = fleet.replicas[r].clock_s, np.nan
+    slot.entered_s, slot.to_prefill = slot.admitted_s, request.prompt_tokens
     slot.prefilled = slot.context = slot.drafted_to = slot.emitted = 0
     slot.valid_tokens = slot.iterations = slot.verified_nodes = 0
     slot.draft_confidence = 0.0
