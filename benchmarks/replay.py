@@ -49,6 +49,24 @@ FIGURES: tuple[Figure, ...] = (
         "fresh",
     ),
     Figure(
+        "fidelity",
+        "fidelity to live: judged lines beyond their bars",
+        Bar("≤", 0),
+        "benchmarks.replay_fidelity:lines",
+    ),
+    Figure(
+        "ranking",
+        "ranking of controllers: pairs that live shows and replay has the other way round",
+        Bar("≤", 0),
+        "benchmarks.replay_fidelity:ranking",
+    ),
+    Figure(
+        "tiers",
+        "accepted length of every (depth, width, nodes) tier: tiers unlike live's",
+        Bar("≤", 0),
+        "benchmarks.replay_fidelity:tiers",
+    ),
+    Figure(
         "same_episode",
         "same seed, same episode: differing bits between processes",
         Bar("≤", 0),

@@ -27,7 +27,7 @@ BUDGET_NODES = 64  # of a batch of 16 that asks for 256
 ROUNDS, ROUND_STEPS, QUICK_ROUND_STEPS = 5, 200_000, 40_000
 LEAST_RUNNING = 15.0
 # More than any tree can serve, so that a queue keeps all slots busy to the end of a trace.
-WORK = WorkloadConfig(name="busy", duration_s=30.0, load=3.0)
+WORK = WorkloadConfig(name="busy", duration_s=120.0, load=3.0)
 
 
 def server_of(bench: Bench) -> ReplayServer:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.request import RequestRecord
-from eval.fidelity.figures import BARS, Line, Measured, compared, figures, measured, stages, worst
+from eval.fidelity.figures import BARS, Line, Measured, compared, figures, measured, stages
 from eval.fidelity.runs import Case, served_on_both
 from policies import registry
 from tests import tiny_recording
@@ -67,11 +67,6 @@ def test_the_position_that_errs_most_is_told_and_rare_ones_are_not_judged() -> N
 def test_one_live_run_is_refused() -> None:
     with pytest.raises(ValueError, match="expected two or more"):
         compared([run()], run(), False)
-
-
-def test_the_worst_line_of_each_figure() -> None:
-    near, far = Line("a", 1, 1.01, 0.01, 0, 0.03), Line("a", 1, 0.9, -0.1, 0, 0.03)
-    assert worst([near, far]) == {"a": far}
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "chain(4)", "eagle3(3,4,8)"])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.prefilling import Chunk
+from engine.profile.blocks import Blocks
 from engine.profile.cost_model import PassCost
 from engine.profile.fit import FORMS, CurveData, Fitted, Form, fit
 from engine.profile.hardware_profile import FitReport, HardwareProfile, MemoryUse, PowerUse
@@ -38,19 +39,21 @@ def build_profile(
     memory: MemoryUse,
     generator: np.random.Generator,
     power: PowerUse | None = None,
+    blocks: Blocks | None = None,
 ) -> HardwareProfile:
     """Fit on three quarters of the points and report the error on the rest.
 
     The fit that is checked is the one that is stored: nothing is fitted again with what was held
     out. `generator` draws what that is. `power` is the card's; None: what the steps' meter said.
+    `blocks` are those of the network's products, if it has such.
     """
     steps, chunks = step_points(timed.steps), chunk_points(timed.chunks)
     steps_out, chunks_out = held_out_steps(steps, generator), held_out_chunks(chunks, generator)
     seen = steps.only(~steps_out)
-    verify = _fit_pass(seen, "verify_s")
+    verify = _fit_pass(seen, "verify_s", blocks=blocks)
     host = _fit_pass(seen, "host_s", HOST_FORMS)
-    draft = _fit_draft(seen.only(seen.feature("first_rows") > 0))
-    prefill = _fit_prefill(chunks.only(~chunks_out))
+    draft = _fit_draft(seen.only(seen.feature("first_rows") > 0), blocks)
+    prefill = _fit_prefill(chunks.only(~chunks_out), blocks)
 
     drafted = steps.feature("first_rows") > 0
     verify_s, host_s = verify.cost(*_load(steps)), host.cost(*_load(steps))
@@ -125,7 +128,12 @@ def _cost(fitted: Fitted) -> PassCost:
     return PassCost(fitted.curves[0], *fitted.linear)
 
 
-def _fit_pass(points: Points[Step], part: str, forms: Sequence[Form] = FORMS) -> _Pass:
+def _fit_pass(
+    points: Points[Step],
+    part: str,
+    forms: Sequence[Form] = FORMS,
+    blocks: Blocks | None = None,
+) -> _Pass:
     load = _load(points)
     fitted = fit(
         [_curve_data(load[0])],
@@ -133,22 +141,24 @@ def _fit_pass(points: Points[Step], part: str, forms: Sequence[Form] = FORMS) ->
         points.seconds(part),
         forms,
         _weights(points, part),
+        blocks,
     )
     return _Pass(_cost(fitted), fitted.form)
 
 
-def _fit_prefill(points: Points[Chunk]) -> _Pass:
+def _fit_prefill(points: Points[Chunk], blocks: Blocks | None) -> _Pass:
     load = _chunk_load(points)
     fitted = fit(
         [_curve_data(load[0])],
         _pass_terms(*load),
         points.seconds("seconds"),
         weights=_weights(points, "seconds"),
+        blocks=blocks,
     )
     return _Pass(_cost(fitted), fitted.form)
 
 
-def _fit_draft(points: Points[Step]) -> _Draft:
+def _fit_draft(points: Points[Step], blocks: Blocks | None) -> _Draft:
     """First and further steps together: only their sum is timed, but their numbers differ."""
     _, kv, requests = _load(points)
     first, beam, further = _draft_rows(points)
@@ -159,7 +169,8 @@ def _fit_draft(points: Points[Step]) -> _Draft:
         requests,
     ]
     curves = [_curve_data(first), CurveData(beam, further)]
-    fitted = fit(curves, linear, points.seconds("draft_s"), weights=_weights(points, "draft_s"))
+    seconds, weights = points.seconds("draft_s"), _weights(points, "draft_s")
+    fitted = fit(curves, linear, seconds, weights=weights, blocks=blocks)
     kv_token_s, attended_s, request_s = fitted.linear
     return _Draft(
         PassCost(fitted.curves[0], kv_token_s, attended_s, request_s),

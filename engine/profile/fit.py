@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
+from engine.profile.blocks import Blocks
 from engine.profile.cost_model import Curve
 from engine.protocol import Floats
 
@@ -67,11 +68,30 @@ def fit(
     seconds: Floats,
     forms: Sequence[Form] = FORMS,
     weights: Floats | None = None,
+    blocks: Blocks | None = None,
 ) -> Fitted:
     """The best non-decreasing curves and non-negative linear terms for `seconds` [P], all > 0.
 
-    `weights` [P] say how much each point counts; None: all alike.
+    `weights` [P] say how much each point counts; None: all alike. With `blocks`, curves whose
+    counts are filled up to whole blocks are tried too, and taken unless the others fit better.
     """
+    plain = _fit_forms(curves, linear, seconds, forms, weights)
+    if blocks is None:
+        return plain
+    filled = [CurveData(blocks.filled(data.x), data.weight) for data in curves]
+    blocked = _fit_forms(filled, linear, seconds, forms, weights)
+    blocked.curves = [blocks.stairs(curve) for curve in blocked.curves]
+    return min(blocked, plain, key=lambda fitted: fitted.score)
+
+
+def _fit_forms(
+    curves: Sequence[CurveData],
+    linear: Sequence[Floats],
+    seconds: Floats,
+    forms: Sequence[Form],
+    weights: Floats | None,
+) -> Fitted:
+    """The best form, refitted with less weight on what lies far off."""
     given = np.ones(len(seconds)) if weights is None else weights
     counting = given
     for _ in range(1 + REFITS):

@@ -201,27 +201,20 @@ class HardwareProfile:
         tokens that the drafter has not run (see `draft_s`).
         """
         given = depth, width, nodes, context_tokens, catch_up_tokens
-        rows = np.broadcast_arrays(*(np.atleast_1d(np.asarray(a, float)) for a in given))
-        kept = first_rows = kv_tokens = drafting_kv = 0.0
-        beams: list[float] = []  # rows of the second draft step, the third, …
-        drafting = 0
-        for d, w, n, context, behind in zip(*(row.tolist() for row in rows), strict=True):
-            kv_tokens += context
-            if d == 0 or n == 0:
-                continue
-            kept += min(n, w + (d - 1) * w**2)
-            drafting += 1
-            first_rows += behind
-            drafting_kv += context
-            beams += [0.0] * (int(d) - 1 - len(beams))
-            for step in range(int(d) - 1):
-                beams[step] += w
-        requests = rows[0].size
+        d, w, n, context, behind = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(a, float)) for a in given)
+        )
+        drafts = (d > 0) & (n > 0)
+        requests, kv_tokens = d.size, float(context.sum())
+        kept = float(np.minimum(n, w + (d - 1) * w**2)[drafts].sum())
         verified = requests + (kept if node_budget is None else min(kept, node_budget))
         seconds = self.verify.at(verified, kv_tokens, requests)
         seconds += self.host.at(verified, kv_tokens, requests)
-        if drafting:
-            seconds += self.draft_s([first_rows, *beams], drafting_kv, drafting)
+        if drafts.any():
+            widths = np.bincount(d[drafts].astype(np.int64), weights=w[drafts])  # by depth
+            beams = np.cumsum(widths[::-1])[::-1][2:]  # rows of the second draft step, the third, …
+            rows = [float(behind[drafts].sum()), *beams.tolist()]
+            seconds += self.draft_s(rows, float(context[drafts].sum()), int(drafts.sum()))
         return seconds + (float(self.prefill_s(prefill_tokens)) if prefill_tokens else 0.0)
 
     def node_budget(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from engine.profile.hardware_profile import HardwareProfile
-from engine.protocol import Bools, Floats, Ints, Plan
+from engine.protocol import PROMPT_CHUNKS, Bools, Floats, Ints, Plan, PriceTable
 
 if TYPE_CHECKING:
     from engine.loop import Engine
@@ -57,6 +57,35 @@ class BoundPricing(NamedTuple):
         requests = self._requests()
         verified = self.profile.node_budget(multiple, self._kv_tokens(), requests)
         return max(verified - requests, 0)
+
+    def table(self, nodes: int, widths: Ints) -> PriceTable:
+        """The parts of a step by size; of the first draft step's curve, the line to its far end."""
+        profile, requests, kv_tokens = self.profile, self._requests(), self._kv_tokens()
+        tokens = requests + np.arange(nodes + 1)
+        verify_s = profile.verify(tokens, kv_tokens, requests)
+        host_s = profile.host(tokens, kv_tokens, requests)
+        one, most = float(requests), float(max(self.undrafted_tokens.sum(), requests + 1))
+        least_s, most_s = (
+            profile.draft_first.at(rows, kv_tokens, requests) for rows in (one, most)
+        )
+        row_s = max(most_s - least_s, 0.0) / (most - one)
+        drafting = np.arange(len(self.decoding) + 1)
+        mean_context = kv_tokens / max(requests, 1)
+        next_s = profile.draft_next(
+            np.outer(widths, drafting), drafting * mean_context, drafting
+        ) * (drafting > 0)
+        watts = profile.watts(tokens)
+        return PriceTable(
+            verify_s=verify_s + host_s,
+            verify_joules=watts * verify_s + (profile.power.idle_watts or watts[0]) * host_s,
+            draft_first_s=np.array([least_s - row_s * one, row_s]),
+            draft_next_s=next_s,
+            draft_watts=profile.power.stages.get("draft", float(watts[0])),
+            undrafted_tokens=self.undrafted_tokens,
+            ordinary_s=profile.verify(drafting, drafting * mean_context, drafting)
+            + profile.host(drafting, drafting * mean_context, drafting),
+            prefill_s=profile.prefill_s(PROMPT_CHUNKS, 0, False),
+        )
 
     def _requests(self) -> int:
         return int(self.decoding.sum())

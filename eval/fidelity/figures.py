@@ -8,13 +8,14 @@ machine than the machine is to itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from engine.protocol import Ints
 from engine.request import RequestRecord
+from eval.metrics import attainment, goodput_tps
 
 BARS = {
     "busy time per token": 0.03,
@@ -22,9 +23,10 @@ BARS = {
     "mean TPOT": 0.05,
     "p95 TPOT": 0.08,
     "mean TTFT": 0.15,
+    "attainment": math.inf,
     "accepted length by position": 0.03,
 }
-"""Largest relative error of each figure."""
+"""Largest relative error of each figure; attainment is told and not judged."""
 FEW = 30
 """Offers below which a position's acceptance is too uncertain to be compared."""
 
@@ -47,6 +49,10 @@ class Measured:
     """[D] how often it was accepted."""
     stages_s: Mapping[str, float] = field(default_factory=dict)
     """Of a mean iteration."""
+    attainment: float = math.nan
+    """Share of requests that kept their objectives, nan where none has one."""
+    goodput_tps: float = math.nan
+    """Tokens of these requests a second."""
 
 
 def measured(
@@ -67,6 +73,8 @@ def measured(
         proposed=proposed,
         accepted=accepted,
         stages_s=stages_s,
+        attainment=attainment(records),
+        goodput_tps=goodput_tps(records),
     )
 
 
@@ -75,11 +83,13 @@ def figures(run: Measured, is_drain: bool) -> dict[str, float]:
     per_token = {"busy time per token": run.busy_s / run.tokens}
     if is_drain:
         return {**per_token, "capacity": run.requests_per_s}
+    kept = {} if math.isnan(run.attainment) else {"attainment": run.attainment}
     return {
         **per_token,
         "mean TPOT": float(np.mean(run.tpots_s)),
         "p95 TPOT": float(np.quantile(run.tpots_s, 0.95)),
         "mean TTFT": float(np.mean(run.ttfts_s)),
+        **kept,
     }
 
 
@@ -102,6 +112,11 @@ class Line:
     def holds(self) -> bool:
         """Whether replay is near enough."""
         return abs(self.error) <= self.bar
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is a bar."""
+        return math.isfinite(self.bar)
 
 
 def compared(live: Sequence[Measured], replay: Measured, is_drain: bool) -> list[Line]:
@@ -154,13 +169,3 @@ def _line(name: str, live: Sequence[float], replay: float) -> Line:
     else:
         error, noise = (replay - mean) / mean, (max(live) - min(live)) / mean
     return Line(name, mean, replay, error, noise, max(BARS[name], 2 * noise))
-
-
-def worst(lines: Iterable[Line]) -> Mapping[str, Line]:
-    """By figure, the line that is furthest beyond its bar, or nearest to it."""
-    found: dict[str, Line] = {}
-    for line in lines:
-        other = found.get(line.figure)
-        if other is None or abs(line.error) / line.bar > abs(other.error) / other.bar:
-            found[line.figure] = line
-    return found

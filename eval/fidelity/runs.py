@@ -64,6 +64,21 @@ def served(engine: Engine, controller: Controller) -> Measured:
     return measured(records, sums.busy_s, sums.proposed, sums.accepted, mean_s)
 
 
+def served_live(
+    live: LiveServer, replay: ReplayServer, controller: Controller, case: Case
+) -> Measured:
+    """A case served live, saying what was recorded."""
+    requests = case.requests()
+    with forced(live, replay) as give:
+        give(requests)
+        return served(live.engine(requests), controller)
+
+
+def served_on_replay(replay: ReplayServer, controller: Controller, case: Case) -> Measured:
+    """The same requests on replay."""
+    return served(replay.engine(case.requests()), controller)
+
+
 def served_on_both(
     live: LiveServer,
     replay: ReplayServer,
@@ -72,13 +87,8 @@ def served_on_both(
     live_runs: int = 2,
 ) -> tuple[list[Measured], Measured]:
     """A case served `live_runs` times live and once on replay."""
-    with forced(live, replay) as give:
-        runs = []
-        for _ in range(live_runs):
-            requests = case.requests()
-            give(requests)
-            runs.append(served(live.engine(requests), controller))
-    return runs, served(replay.engine(case.requests()), controller)
+    runs = [served_live(live, replay, controller, case) for _ in range(live_runs)]
+    return runs, served_on_replay(replay, controller, case)
 
 
 @contextmanager
