@@ -6,6 +6,7 @@ Fixtures of one topic live in that topic's test file, not here.
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_NAME = "smollm2-135m-instruct"
+# Measured to take more than a few seconds each, compiled kernels not counted.
+LONGEST = {
+    "test_commands", "test_decoder", "test_gpu_check", "test_lossless", "test_pass_graphs",
+    "test_replay_serving", "test_sampled_text", "test_schedules", "test_train",
+}  # fmt: skip
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: more threads each would only make them wait for one another.
@@ -33,6 +39,22 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection() -> None:
+    """Importing makes a million objects that stay: looking for garbage among them is a quarter."""
+    gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take longest go first, so that no worker is left with one at the end."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """From here on only what the tests themselves make is looked at."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

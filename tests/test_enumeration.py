@@ -26,8 +26,8 @@ CONTROLS = 25
 
 
 def test_the_walk_keeps_the_law_exactly() -> None:
-    cases, largest = enumerate_cases(1000, seed=0)
-    assert (cases, largest) == (1000, Fraction(0))
+    cases, largest = enumerate_cases(200, seed=0)  # a thousand: `benchmarks.engine`
+    assert (cases, largest) == (200, Fraction(0))
 
 
 def test_the_cases_accept_drafts_and_stop() -> None:
