@@ -15,7 +15,6 @@ from engine.replay.fleet.costs import PASSES, pass_s, step_watts, tabulate
 from engine.replay.fleet.ending import attained
 from engine.replay.fleet.filling import order_keys
 from engine.replay.fleet.state import (
-    NODE,
     REQUEST,
     SLOT,
     TALLY,
@@ -23,6 +22,8 @@ from engine.replay.fleet.state import (
     Book,
     FleetPlan,
     class_records,
+    find_paths,
+    shapes,
 )
 from engine.replay.fleet.trees import confidence, look_up, share_budget
 from engine.replay.fleet.waiting import goes_before
@@ -36,6 +37,7 @@ from tests.twins.plan_tree import share_budget as share_twin
 from tests.twins.replay_children import ROOT, Recorded
 
 NONE = float("inf")
+SHAPE = ("parent", "depth", "widths")
 TABLE = ClassTable(
     (
         SLOClass("a", 1.2, ttft_ratio=8.0, queue_age_ratio=12.0, priority=2),
@@ -61,20 +63,28 @@ def random_place(rng: np.random.Generator) -> list[Recorded]:
 
 
 def book_of(places: list[list[Recorded]], text: np.ndarray) -> Book:
-    """The places as one text's, in order."""
-    nodes = np.zeros(sum(map(len, places)), NODE)
-    for row, node in zip(nodes, chain.from_iterable(places), strict=True):
-        for name in NODE.names or ():
-            row[name] = getattr(node, name)
-    first_node = np.concatenate([[0], np.cumsum([len(place) for place in places])])
-    return Book(np.zeros(1, TEXT), text.astype(np.int32), first_node.astype(np.int64), nodes)
+    """The places as those of texts that say the same: behind output token 0 of each."""
+    nodes, count, length = list(chain.from_iterable(places)), len(places), len(text) + 1
+    texts = np.zeros(count, TEXT)
+    texts["first_place"], texts["first_output"] = np.arange(count), length * np.arange(count)
+    book = Book(
+        texts,
+        np.tile(np.concatenate([[-1], text]), count).astype(np.int32),
+        np.cumsum([0, *map(len, places)]),
+        np.full((count, 9), ROOT, np.uint8),
+        shapes(*(np.array([getattr(node, name) for node in nodes], np.uint8) for name in SHAPE)),
+        np.array([node.parent for node in nodes], np.uint8),
+        np.array([node.token for node in nodes], np.int32),
+        np.array([node.probability for node in nodes], np.float32),
+    )
+    find_paths(book, np.arange(count + 1), length * np.arange(count + 1))
+    return book
 
 
 def random_slots(rng: np.random.Generator, count: int) -> np.ndarray:
     """Slots with plans, each at a place of its own; some draft nothing."""
     slots = np.zeros(count, SLOT)
     slots["place"] = np.arange(count)
-    slots["following"] = 0
     slots["depth"], slots["width"] = rng.integers(0, 7, count), rng.integers(1, 9, count)
     slots["nodes"] = np.where(slots["depth"] > 0, rng.integers(1, 30, count), 0)
     return slots
@@ -190,14 +200,14 @@ def test_actions_and_rewards_follow_their_own_rules() -> None:
             (0, 9, 2),
             (1, 0, 3),
         )
-        parts, total = np.empty((3, 3)), np.empty(3)
         pay = Pay(reward.form == "rate", reward.violation_tokens, reward.price, 0.07, 16)
-        reward_parts(brought, pay, parts, total)
-        for r, row in enumerate(brought):
+        for row in brought:
+            parts = np.empty(3)
+            total = reward_parts(row, pay, parts)
             tally = _Missed(busy_s=float(row["busy_s"]), valid_tokens=int(row["valid"]))
             tally.count = int(row["missed"])
             summands = list(reward.parts(tally, 0.07, 16).values())
-            assert parts[:, r].tolist() == summands and total[r] == sum(summands)
+            assert parts.tolist() == summands and total == sum(summands)
 
 
 class _Missed(Tally):

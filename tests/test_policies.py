@@ -65,7 +65,7 @@ def test_class_by_path() -> None:
     ("spec", "says"),
     [
         ("autoregresive", "did you mean autoregressive?"),
-        ("zzz", "known are autoregressive, chain, eagle3"),
+        ("zzz", "no controller of that name; known are ada"),
         ("chain(0)", "at least 1"),
         ("chain(4, 5)", "parameters do not fit"),
         ("chain(depth=4)", "parameters do not fit"),

@@ -15,7 +15,6 @@ from engine.replay.clock import ModelledClock, ProfileMeter, check_sizes
 from engine.replay.server import ReplayConfig, ReplayServer
 from tests.tiny_recording import asked, known_profile, recorded, replay_server
 
-PROFILE = known_profile(recorded()[0])
 DECISION_S = 2**-12
 
 
@@ -37,6 +36,12 @@ class Fixed(Controller):
 
 def server() -> ReplayServer:
     return replay_server(decision_s=DECISION_S)
+
+
+@pytest.fixture(scope="module")
+def profile() -> HardwareProfile:
+    """Of the tiny recording, which is made here and not while the tests are being collected."""
+    return known_profile(recorded()[0])
 
 
 def test_one_request_costs_what_its_passes_cost() -> None:
@@ -115,49 +120,46 @@ def test_a_decision_costs_the_same_however_long_it_takes() -> None:
     assert {o.controller_s for o in free.outcomes} == {0.0}
 
 
-def test_the_unloaded_token_time_and_capacity_are_the_profiles() -> None:
+def test_the_unloaded_token_time_is_the_profiles(profile: HardwareProfile) -> None:
     served = server()
-    step_s = PROFILE.step_s(0, 1, 0, 74) + DECISION_S
+    step_s = profile.step_s(0, 1, 0, 74) + DECISION_S
     assert served.unloaded_tpot_s == step_s
-    full_s = PROFILE.step_s(0, 1, 0, np.full(4, 74)) + DECISION_S
-    prompt_s = float(PROFILE.prefill_s(64)) / 64
-    assert served.capacity_rps(10, 20) == pytest.approx(1 / (20 * full_s / 4 + 10 * prompt_s))
     assert "modelled" in served.describe()
 
 
-def test_nothing_is_called_measured() -> None:
-    meter = ProfileMeter(PROFILE)
+def test_nothing_is_called_measured(profile: HardwareProfile) -> None:
+    meter = ProfileMeter(profile)
     assert not meter.is_measured and not meter.end(2.0, 33.0).is_measured
     assert meter.end(2.0, 33.0).joules == 52.0
     view = server().engine(asked(1)).next_decision()
     assert view is not None and not view.power_is_measured
 
 
-def test_reading_the_clock_moves_nothing() -> None:
-    clock = ModelledClock(PROFILE)
+def test_reading_the_clock_moves_nothing(profile: HardwareProfile) -> None:
+    clock = ModelledClock(profile)
     assert clock() == clock() == 0.0
     clock.host(1, 0, 1)
     assert clock() == clock() > 0.0
 
 
-def test_a_profile_without_the_sizes_is_refused() -> None:
-    check_sizes(PROFILE, Limits(slots=12))  # 12 · 65 tokens are three times 260
+def test_a_profile_without_the_sizes_is_refused(profile: HardwareProfile) -> None:
+    check_sizes(profile, Limits(slots=12))  # 12 · 65 tokens are three times 260
     with pytest.raises(UserError, match=r"13 requests .* 845 tokens .* up to 260 .* 3 times"):
-        check_sizes(PROFILE, Limits(slots=13))
+        check_sizes(profile, Limits(slots=13))
     with pytest.raises(UserError, match="serve fewer slots"):
         replay_server(slots=13)
 
 
-def test_a_profile_of_another_pair_is_refused() -> None:
+def test_a_profile_of_another_pair_is_refused(profile: HardwareProfile) -> None:
     manifest, recording = recorded()
-    other = replace(PROFILE, identity=replace(PROFILE.identity, model="another"))
+    other = replace(profile, identity=replace(profile.identity, model="another"))
     with pytest.raises(UserError, match=r"pairs \(model tiny, profile another\)"):
         ReplayServer(manifest, recording, other)
 
 
-def test_published_times_of_another_pair_are_labelled() -> None:
-    of = replace(PROFILE.identity, model="llama", drafter="model", network="published")
-    published = replace(PROFILE, identity=of, origins={"verify": Origin("published", "a paper")})
+def test_published_times_of_another_pair_are_labelled(profile: HardwareProfile) -> None:
+    of = replace(profile.identity, model="llama", drafter="model", network="published")
+    published = replace(profile, identity=of, origins={"verify": Origin("published", "a paper")})
     told = on(published).describe()
     assert "acceptance of tiny with eagle3, times of llama with model" in told
     assert "acceptance of" not in server().describe()
@@ -174,9 +176,9 @@ def on(profile: HardwareProfile, **config: object) -> ReplayServer:
     return ReplayServer(*recorded(), profile, replace(sizes, **config))  # type: ignore[arg-type]
 
 
-def test_every_stage_is_charged_its_own_watts() -> None:
+def test_every_stage_is_charged_its_own_watts(profile: HardwareProfile) -> None:
     """The first step of `test_one_request_costs_what_its_passes_cost`, by hand."""
-    engine = on(replace(PROFILE, power=STAGED)).engine(asked(1))
+    engine = on(replace(profile, power=STAGED)).engine(asked(1))
     assert engine.energy.watts == 2.0  # nothing is drawn but by idling before the first step
     view = engine.next_decision()
     assert view is not None
@@ -195,8 +197,8 @@ def test_every_stage_is_charged_its_own_watts() -> None:
     assert second.energy_joules == pytest.approx(10 * second.verify_s + 2 * idle_s)
 
 
-def test_a_power_cap_slows_what_draws_more_and_says_so() -> None:
-    staged = replace(PROFILE, power=STAGED)
+def test_a_power_cap_slows_what_draws_more_and_says_so(profile: HardwareProfile) -> None:
+    staged = replace(profile, power=STAGED)
     free, tight = on(staged), on(staged, power_cap_watts=20.0)
     loose = on(staged, power_cap_watts=99.0)
     assert tight.profile == capped(staged, 20.0)
@@ -219,13 +221,15 @@ def test_a_power_cap_slows_what_draws_more_and_says_so() -> None:
 # -- what was not measured -----------------------------------------------------------------------
 
 
-def test_contexts_and_chunks_far_beyond_what_was_measured_are_refused() -> None:
+def test_contexts_and_chunks_far_beyond_what_was_measured_are_refused(
+    profile: HardwareProfile,
+) -> None:
     limits = Limits(slots=4)
-    check_sizes(PROFILE, limits, 1017, 780)  # 3 times 5.3 times 64, and 3 times 260
+    check_sizes(profile, limits, 1017, 780)  # 3 times 5.3 times 64, and 3 times 260
     with pytest.raises(UserError, match=r"1018 tokens long, .* contexts of 64 tokens .* to 1018"):
-        check_sizes(PROFILE, limits, 1018, 64)
+        check_sizes(profile, limits, 1018, 64)
     with pytest.raises(UserError, match=r"read up to 781 tokens at a time, .* up to 260"):
-        check_sizes(PROFILE, limits, 100, 781)
+        check_sizes(profile, limits, 100, 781)
     with pytest.raises(UserError, match="lower capacity_tokens"):
         replay_server(capacity_tokens=2000)
     served = server()
@@ -238,9 +242,9 @@ def test_contexts_and_chunks_far_beyond_what_was_measured_are_refused() -> None:
         served.engine(asked(1))
 
 
-def test_a_card_has_room_for_so_many_tokens_unless_told() -> None:
+def test_a_card_has_room_for_so_many_tokens_unless_told(profile: HardwareProfile) -> None:
     memory = MemoryUse(1000, 10, resident_bytes=1000, device_bytes=5000)  # room for 350 tokens
-    card = replace(PROFILE, memory=memory)
+    card = replace(profile, memory=memory)
     small = on(card, page_size=8)
     assert small.engine([]).backend.pool.pages == 350 // 8
     assert on(card, page_size=8, kv_pool_tokens=400).engine([]).backend.pool.pages == 400 // 8

@@ -8,7 +8,14 @@ import pytest
 from engine.backends.protocol import new_children, new_choices
 from engine.kernels.beam import grow, new_beam
 from engine.protocol import Limits
-from engine.replay.lookup import answer, new_cursor, offer_children, offer_roots, open_book
+from engine.replay.lookup import (
+    answer,
+    new_cursor,
+    offer_children,
+    offer_roots,
+    open_book,
+    place_of,
+)
 from engine.replay.recording import Recording
 from engine.state import new_trees
 from tests.tiny_recording import recorded
@@ -35,10 +42,17 @@ def test_children_and_answers_equal_their_twin(width: int) -> None:
     trees, beam, children = new_trees(1, limits), new_beam(1, limits), new_children(1, limits)
     choices, widths = new_choices(1, limits), np.full((1, limits.slots), width)
     drafting = np.arange(limits.slots)[None] < TEXTS
+    entropy = np.full((1, limits.slots), np.nan)
     for emitted in np.array([[[1, 5, 9, 2]], [[39, 38, 20, 7]]]):
         trees.size[:] = trees.scored[:] = 0
         places = [nodes_of(recording, s, int(emitted[0, s])) for s in range(TEXTS)]
-        offer_roots(drafting, 10 * emitted, emitted, book, cursor, *children)
+        offer_roots(drafting, 10 * emitted, emitted, book, cursor, *children, entropy)
+        at = place_of(book, cursor, emitted)
+        assert at[0, :TEXTS].tolist() == [
+            recording.first_place[s] + emitted[0, s] - 1 for s in range(TEXTS)
+        ]
+        assert (entropy[drafting] == recording.entropy[at[drafting]]).all()
+        assert np.isnan(entropy[~drafting]).all()
         for step in range(limits.max_depth):
             if step:
                 offer_children(step, 10 * emitted, emitted, book, cursor, trees, beam, *children)
@@ -86,7 +100,7 @@ def test_nodes_whose_recorded_probabilities_tie_keep_their_order() -> None:
     cursor, children = new_cursor(1, limits), new_children(1, limits)
     trees, beam, one = new_trees(1, limits), new_beam(1, limits), np.ones((1, 1), np.int64)
     cursor.text[0] = 0
-    offer_roots(one > 0, one, one, book, cursor, *children)
+    offer_roots(one > 0, one, one, book, cursor, *children, np.zeros((1, 1)))
     grow(1, one > 0, 3 * one, *children, trees, beam)
     offer_children(1, one, one, book, cursor, trees, beam, *children)
     grow(2, one > 0, 3 * one, *children, trees, beam)

@@ -225,7 +225,8 @@ def test_bad_names_are_told(spec: str, says: str) -> None:
 
 def test_the_list_has_both() -> None:
     listed = [line.split()[0] for line in list_controllers().splitlines()]
-    assert {*registry.ENTRIES, "tiered:…"} == set(listed)
+    wrappers = {f"{name}:…" for name in registry.WRAPPERS}
+    assert {"name", *registry.ENTRIES, *wrappers} == set(listed)
 
 
 def test_a_wrapped_system_is_served_by_its_own_settings(server: LiveServer) -> None:

@@ -1,0 +1,149 @@
+"""The tree shapes that are worth their time before anything is drafted: a sweep over the budget.
+
+What a node will bring is forecast (`policies.forecast`), what it costs is tabulated
+(`engine.protocol.PriceTable`). For a beam width and a deepest layer, nodes are taken the most
+valuable first, and after each the value of the step over its price is noted:
+
+    (Σ u of the roots + Σ value of the nodes taken) / (t + λ · joules)
+
+A request that gets a node in a layer drafts down to it, so every layer is paid for by those alone
+who draft it. The best of all prefixes, depths and widths wins, ordinary decoding among them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from engine.protocol import Floats, Ints
+
+
+@njit(cache=True, error_model="numpy")
+def sweep_shapes(
+    value: Floats,  # [S, D, W] of the node of each rank in each layer, 0 for none
+    base: float,  # of all roots together
+    widths: Ints,  # beams to try, ascending, none above W
+    verify_s: Floats,  # [K + 1] roots and 0..K nodes
+    verify_joules: Floats,  # [K + 1]
+    first_s: Floats,  # [2] first draft step: whoever drafts, and each row
+    next_s: Floats,  # [len(widths), S + 1] further draft step of 0..S requests
+    draft_watts: float,
+    first_rows: Floats,  # [S] rows of each request in the first draft step
+    most: Ints,  # [S] nodes that a request may get
+    joule_s: float,  # λ, seconds that a joule is worth
+    cap_watts: float,
+) -> tuple[float, int, int, Ints, Ints]:
+    """Value over price, width, nodes in all, and per slot depth [S] and nodes [S].
+
+    Width and nodes 0 are ordinary decoding. Values fall with the rank and with the layer. A step
+    that draws more than `cap_watts` on average is passed over, ordinary decoding excepted.
+    """
+    slots, deepest, ranks = value.shape
+    depth = np.zeros(slots, np.int64)
+    nodes = np.zeros(slots, np.int64)
+    best = base / (verify_s[0] + joule_s * verify_joules[0])
+    best_at, best_width, best_layers, best_taken = -1, 0, 0, 0
+    longest = len(verify_s) - 1
+    ranked = _in_order(value, widths[-1])
+    orders = np.zeros((len(widths), len(ranked)), np.int64)
+    counts = np.zeros(len(widths), np.int64)
+    for at in range(len(widths)):
+        for index in ranked:
+            if index % ranks < widths[at]:
+                orders[at, counts[at]] = index
+                counts[at] += 1
+        for layers in range(1, deepest + 1):
+            ratio, taken = _walk(
+                value, base, orders[at, : counts[at]], layers, longest, verify_s, verify_joules,
+                first_s, next_s[at], draft_watts, first_rows, most, joule_s, cap_watts, depth,
+                nodes,
+            )  # fmt: skip
+            if ratio > best:
+                best, best_at, best_width = ratio, at, widths[at]
+                best_layers, best_taken = layers, taken
+    depth[:] = 0
+    nodes[:] = 0
+    if best_at >= 0:
+        _walk(
+            value, base, orders[best_at, : counts[best_at]], best_layers, best_taken, verify_s,
+            verify_joules, first_s, next_s[best_at], draft_watts, first_rows, most, joule_s,
+            cap_watts, depth, nodes,
+        )  # fmt: skip
+    return best, best_width, best_taken, depth, nodes
+
+
+@njit(cache=True)
+def _in_order(value: Floats, width: int) -> Ints:
+    """The flat indices of all nodes of a beam, the most valuable first."""
+    slots, deepest, ranks = value.shape
+    flat = value.ravel()
+    some = np.empty(flat.size, np.int64)
+    count = 0
+    for s in range(slots):
+        for layer in range(deepest):
+            for rank in range(min(width, ranks)):
+                index = (s * deepest + layer) * ranks + rank
+                if flat[index] > 0:
+                    some[count] = index
+                    count += 1
+    some = some[:count]
+    return some[np.argsort(-flat[some], kind="mergesort")]
+
+
+@njit(cache=True, error_model="numpy")
+def _walk(
+    value: Floats,
+    base: float,
+    order: Ints,
+    layers: int,
+    longest: int,
+    verify_s: Floats,
+    verify_joules: Floats,
+    first_s: Floats,
+    next_s: Floats,
+    draft_watts: float,
+    first_rows: Floats,
+    most: Ints,
+    joule_s: float,
+    cap_watts: float,
+    depth: Ints,
+    nodes: Ints,
+) -> tuple[float, int]:
+    """The best value over price, and after how many nodes.
+
+    Takes at most `longest` nodes of at most `layers` layers. `depth` and `nodes` [S] are as they
+    stand when no more are taken.
+    """
+    _, deepest, ranks = value.shape
+    flat = value.ravel()
+    depth[:] = 0
+    nodes[:] = 0
+    drafting = np.zeros(deepest, np.int64)  # requests by layer
+    rows, further_s, gained = 0.0, 0.0, 0.0
+    taken, best_taken = 0, 0
+    best = -1.0
+    for index in order:
+        if taken >= longest:
+            break
+        s = index // (deepest * ranks)
+        layer = index // ranks % deepest
+        if layer >= layers or layer > depth[s] or nodes[s] >= most[s]:
+            continue
+        if layer == depth[s]:  # the first of its layer
+            depth[s] += 1
+            if layer == 0:
+                rows += first_rows[s]
+            else:
+                further_s += next_s[drafting[layer] + 1] - next_s[drafting[layer]]
+            drafting[layer] += 1
+        nodes[s] += 1
+        taken += 1
+        gained += flat[index]
+        draft_s = first_s[0] + first_s[1] * rows + further_s
+        seconds = verify_s[taken] + draft_s
+        joules = verify_joules[taken] + draft_watts * draft_s
+        if joules <= cap_watts * seconds:
+            ratio = (base + gained) / (seconds + joule_s * joules)
+            if ratio > best:
+                best, best_taken = ratio, taken
+    return best, best_taken

@@ -1,0 +1,206 @@
+"""vLLM's adaptive verification: of all drafted chains, the prefixes that pay for themselves.
+
+The drafter always drafts `steps` tokens a request. How many of them are verified, and whose, is
+decided over the batch (vllm-project/vllm, docs/features/speculative_decoding and
+vllm/v1/worker/gpu/spec_decode/{adaptive_verification,acceptance_estimator}.py, read in November
+2026; research/slo_serving.md §3.3). With n requests, c_j the chance that a request's draft j is
+accepted if those before it were, and S_j = c_1 ⋯ c_j its survival, the budget is
+
+    m* = argmax over m of (n + Σ of the m largest S) / (draft seconds + verify seconds(n + m))
+
+and the m* largest S are verified, each request's a prefix since S falls along a chain. Seconds are
+the hardware profile's. c_j = sigmoid(w_j · x + b_j), x a margin that says how decided the drafter
+was; w_j = 0 and b_j = 1.5 at first. At every 100th step both take one Newton step on the log
+likelihood of what these 100 verifications showed at position j, with 0.001 on the diagonal, unless
+there were fewer than 50 observations or w_j would turn negative. Until the third such fit all
+drafts are verified.
+
+*Ours*: their x is the drafter's largest logit less its second; a controller sees probabilities, so
+it is ln(q / (1 − q)) of the drafted token, the margin over all others together, within ±40 as
+theirs. Their budget is chosen by the estimates of the step before, so that the processor need not
+wait for the card; here drafts are at hand when it is chosen. `steps` is their examples' 7.
+
+Probe rule after depth 0: drafting never stops, so S is fresh in every step. Positions that are not
+verified tell nothing and keep their coefficients, as in the source.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.errors import UserError
+from engine.protocol import (
+    Bools,
+    Candidates,
+    Controller,
+    Floats,
+    Ints,
+    Limits,
+    Outcome,
+    Plan,
+    View,
+    uniform_plan,
+)
+from policies.spelling import spelled
+from policies.step_prices import required_pricing
+
+STEPS, REFIT, WARM_UP, LEAST = 7, 100, 3, 50
+FIRST_BIAS, RIDGE, SMALLEST_DETERMINANT = 1.5, 1e-3, 1e-12
+# Margins of −40 and, with the largest number below 1, about 37.
+LEAST_CHANCE, MOST_CHANCE = float(np.exp(-40.0)), 1.0 - 2.0**-53
+
+
+def best_prefixes(survival: Floats, size: Ints, requests: int, seconds: Floats) -> Bools:
+    """Which drafts [S, K] to verify, by survival [S, K] of chains of `size` [S] drafts.
+
+    `seconds` [more than all drafts] is a step's length with 0, 1, … drafts verified. Of equal
+    rates the smaller budget is taken, of equal survival the earlier draft.
+    """
+    step = np.arange(survival.shape[1])[:, None]
+    # Position by position, so that a stable sort puts the earlier of equals first.
+    chance = np.where(step < size, survival.T, -1.0).ravel()
+    likeliest = np.argsort(-chance, kind="stable")[: int(size.sum())]
+    tokens = requests + np.concatenate(([0.0], np.cumsum(chance[likeliest])))
+    kept = np.zeros(len(chance), np.bool_)
+    kept[likeliest[: int(np.argmax(tokens / seconds[: len(tokens)]))]] = True
+    return kept.reshape(survival.shape[::-1]).T
+
+
+class AcceptanceEstimator:
+    """Chances of acceptance by position, as a logistic function of the drafter's margin."""
+
+    def __init__(self, steps: int, refit: int, least: int) -> None:
+        """Positions, steps between fits, observations that a fit needs."""
+        self.refit, self.least = refit, least
+        self.weight, self.bias = np.zeros(steps), np.full(steps, FIRST_BIAS)
+        self.fits = 0
+        self._steps = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """A new round: a Newton step must see data at the coefficients that it starts from."""
+        positions = len(self.weight)
+        self._curvature = np.zeros((3, positions))  # of ww, wb and bb
+        self._gradient = np.zeros((2, positions))
+        self._seen = np.zeros(positions)
+
+    def predict(self, margin: Floats) -> Floats:
+        """c [S, K] for margins [S, K]."""
+        return 1.0 / (1.0 + np.exp(-(self.weight * margin + self.bias)))
+
+    def learn(self, margin: Floats, predicted: Floats, admitted: Ints, accepted: Ints) -> None:
+        """A step's verification: so many drafts of each request admitted, so many accepted [n].
+
+        The chain reached position j, from 0, where j drafts before it were accepted.
+        """
+        position = np.arange(margin.shape[1])
+        reached = (position <= accepted[:, None]) & (position < admitted[:, None])
+        spread = np.where(reached, predicted * (1.0 - predicted), 0.0)
+        missed = np.where(reached, (position < accepted[:, None]) - predicted, 0.0)
+        moments = spread * margin**2, spread * margin, spread
+        self._curvature += np.array([m.sum(0) for m in moments])
+        self._gradient += np.array([(missed * margin).sum(0), missed.sum(0)])
+        self._seen += reached.sum(0)
+        self._steps += 1
+        if self._steps == self.refit:
+            self._fit()
+            self._steps = 0
+
+    def _fit(self) -> None:
+        """One Newton step at each position that was seen often enough."""
+        (ww, wb, bb), (gw, gb) = self._curvature, self._gradient
+        ww, bb = ww + RIDGE, bb + RIDGE
+        determinant = ww * bb - wb * wb
+        usable = (determinant > SMALLEST_DETERMINANT) & (self._seen >= self.least)
+        by = np.where(usable, determinant, np.inf)
+        weight = self.weight + (bb * gw - wb * gb) / by
+        bias = self.bias + (ww * gb - wb * gw) / by
+        sane = weight >= 0.0  # or a drafter more decided would be accepted less
+        self.weight = np.where(sane, weight, self.weight)
+        self.bias = np.where(sane, bias, self.bias)
+        self.fits += 1
+        self._forget()
+
+
+class AdaptiveVerification(Controller):
+    """Chains of one length for everybody, verified as far as it makes the batch faster."""
+
+    needs_profile = True
+
+    def __init__(
+        self, steps: int = STEPS, refit: int = REFIT, warm_up: int = WARM_UP, least: int = LEAST
+    ) -> None:
+        """Drafted tokens; steps between fits; fits before trimming; observations a fit needs."""
+        self.name = spelled(
+            "adaptive-verification", AdaptiveVerification, steps=steps, refit=refit,
+            warm_up=warm_up, least=least,
+        )  # fmt: skip
+        for label, count, smallest in (
+            ("steps", steps, 1), ("refit", refit, 1), ("warm_up", warm_up, 0), ("least", least, 1)
+        ):  # fmt: skip
+            if type(count) is not int or count < smallest:
+                raise UserError(
+                    f"{self.name}: {label} is {count!r}; expected a whole number of at least "
+                    f"{smallest}"
+                )
+        self.steps, self.refit, self.warm_up, self.least = steps, refit, warm_up, least
+        self.reset(Limits())
+
+    def reset(self, limits: Limits) -> None:
+        """The estimator knows nothing."""
+        self.estimator = AcceptanceEstimator(self.steps, self.refit, self.least)
+        self._margin = self._predicted = np.zeros((limits.slots, self.steps))
+
+    def plan(self, view: View) -> Plan:
+        """All chains in full; `select` trims them."""
+        steps = min(self.steps, view.limits.max_depth, view.limits.max_nodes)
+        return uniform_plan(view.limits, steps, width=1, nodes=steps)
+
+    def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
+        """The best prefixes over the batch."""
+        size = np.where(view.active, np.minimum(candidates.size, self.steps), 0)
+        self._margin = margins(candidates, size, self.steps)
+        self._predicted = self.estimator.predict(self._margin)
+        kept = np.zeros(candidates.parent.shape, np.bool_)
+        if self.estimator.fits < self.warm_up:
+            chosen = np.arange(self.steps) < size[:, None]
+        else:
+            survival: Floats = np.cumprod(self._predicted, axis=1, dtype=np.float64)
+            requests = int(view.active.sum())
+            seconds = self._seconds(view, plan, requests, int(size.sum()))
+            chosen = best_prefixes(survival, size, requests, seconds)
+        most = min(self.steps, candidates.parent.shape[1])
+        kept[:, :most] = chosen[:, :most]
+        return kept
+
+    def _seconds(self, view: View, plan: Plan, requests: int, drafts: int) -> Floats:
+        """A step's length with 0, 1, …, all drafts verified, the drafting done in any case."""
+        pricing = required_pricing(view, self.name)
+        planned = requests + int(np.minimum(plan.nodes, plan.depth)[view.active].sum())
+        tokens = np.arange(requests - 1, requests + drafts + 1)
+        tokens[0] = planned  # in one question, which costs as much as many
+        verify_s = pricing.verify_s(tokens)
+        all_but_s = pricing.step_s(plan) - float(verify_s[0])
+        seconds: Floats = np.delete(verify_s, 0) + all_but_s
+        return seconds
+
+    def observe(self, outcome: Outcome) -> None:
+        """What was verified teaches the estimator; an answer's end is no rejection."""
+        whole = outcome.ran & ~outcome.finished
+        self.estimator.learn(
+            self._margin[whole],
+            self._predicted[whole],
+            outcome.proposed[whole].sum(1),
+            outcome.accepted[whole].sum(1),
+        )
+
+
+def margins(candidates: Candidates, size: Ints, steps: int) -> Floats:
+    """ln(q / (1 − q)) [S, K] of the first `size` [S] drafts of chains, anything behind them."""
+    reached = np.ones((len(size), steps + 1))
+    most = min(steps, candidates.probability.shape[1])
+    drafted = np.arange(most) < size[:, None]
+    np.copyto(reached[:, 1 : most + 1], candidates.probability[:, :most], where=drafted)
+    chance = np.clip(reached[:, 1:] / reached[:, :-1], LEAST_CHANCE, MOST_CHANCE)
+    margin: Floats = np.log(chance) - np.log1p(-chance)
+    return margin

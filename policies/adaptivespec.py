@@ -1,0 +1,231 @@
+"""AdaptiveSpec: trees that follow confidence and agreement, and a margin for near misses.
+
+The paper's text and code were not to be found (research/engines.md §1.1). Known are the two axes:
+a mismatched draft token passes where p_target(token) / p_target(top-1) reaches a threshold, and
+depth, width and nodes are resized in every step by a signal fused of the drafter's top-1 confidence
+and a rolling record of its agreement with the target. Formulas and all constants are *ours*
+(ALGORITHMS.md §6), each a parameter:
+
+    c_r = drafter's top-1 probability at the request's last root
+    a_r ← 0.8 a_r + 0.2 · accepted / proposed depth, started from the batch's average of the same
+    s_r = ω c_r + (1 − ω) a_r, ω = 0.5
+    depth, width, nodes = low + round(s_r · (high − low)), each with its own two ends
+    margin m = 0.6
+
+A request that was never drafted for has no c_r: the mean of the others stands in, or a_r where
+there are none. In the first 10 iterations that draft, everybody gets the static tree. What the
+margin lets through counts as accepted.
+
+The margin's guard, that a token be among the target's top K, is a sampling parameter of the request
+(`SamplingParams.margin_guard`, 10 by default) and no part of a plan: what it says there holds, and
+who wants the top 3 of ALGORITHMS.md §6 asks for it there. Published are a ratio of 0.5 with top 3
+and of 0.7 with top 10.
+
+Probe rule after depth 0: the default ends draft one step at least, so evidence never dries up. With
+a lower end of 0, or where the engine could not draft, a_r and c_r stay as they were; a request for
+which nothing has been offered for `probe` iterations (8) gets one drafted token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import UserError
+from engine.protocol import Controller, Floats, Ints, Limits, Outcome, Plan, View, uniform_plan
+from policies.fixed import FixedTree
+from policies.per_request import PerRequest
+from policies.spelling import spelled
+
+Ends = tuple[int, int]
+"""What is planned at a signal of 0 and of 1."""
+Tree = tuple[int, int, int]
+"""Depth, width, nodes."""
+
+MARGIN, WEIGHT, MEMORY = 0.6, 0.5, 0.8
+DEPTH, WIDTH, NODES = (1, 8), (1, 8), (1, 64)
+STATIC = (6, 8, 32)  # `eagle3`'s
+WARM_UP, PROBE = 10, 8  # iterations
+
+
+def fused(confidence: Floats, agreement: Floats, weight: float) -> Floats:
+    """The signal s, of [0, 1] as both its parts are."""
+    return weight * confidence + (1.0 - weight) * agreement
+
+
+def between(signal: Floats, ends: Ends) -> Ints:
+    """Whole numbers between the ends, in step with the signal; halves go to the even one."""
+    low, high = ends
+    sizes: Ints = low + np.rint(signal * (high - low)).astype(np.int64)
+    return sizes
+
+
+@dataclass
+class Average:
+    """A rolling average that begins with what it is first fed."""
+
+    value: float | None
+
+    def feed(self, fresh: float, memory: float) -> None:
+        """`memory` is the weight of the past."""
+        old = self.value
+        self.value = fresh if old is None else memory * old + (1.0 - memory) * fresh
+
+
+class AdaptiveSpec(Controller):
+    """Both axes: trees by confidence and agreement, and the margin."""
+
+    def __init__(
+        self,
+        margin: float = MARGIN,
+        weight: float = WEIGHT,
+        memory: float = MEMORY,
+        depth: Ends = DEPTH,
+        width: Ends = WIDTH,
+        nodes: Ends = NODES,
+        static: Tree = STATIC,
+        warm_up: int = WARM_UP,
+        probe: int = PROBE,
+    ) -> None:
+        """Names and defaults as at the top; `static` is the tree of the warm-up.
+
+        Ends may fall (a wider tree for a drafter less sure). Raises UserError.
+        """
+        self.name = spelled(
+            "adaptivespec", AdaptiveSpec, margin=margin, weight=weight, memory=memory, depth=depth,
+            width=width, nodes=nodes, static=static, warm_up=warm_up, probe=probe,
+        )  # fmt: skip
+        check_margin(self.name, margin)
+        for label, share in (("weight", weight), ("memory", memory)):
+            if not 0.0 <= share <= 1.0:
+                raise UserError(f"{self.name}: {label} is {share!r}; expected a number of [0, 1]")
+        _check_sizes(self.name, "depth", depth, 2, least=0)
+        _check_sizes(self.name, "width", width, 2, least=1)
+        _check_sizes(self.name, "nodes", nodes, 2, least=1)
+        _check_sizes(self.name, "static", static, 3, least=1)
+        for label, count in (("warm_up", warm_up), ("probe", probe)):
+            if type(count) is not int or count < 1:
+                raise UserError(
+                    f"{self.name}: {label} is {count!r}; expected iterations, at least 1"
+                )
+        self.margin, self.weight, self.memory = margin, weight, memory
+        self.depth, self.width, self.nodes, self.static = depth, width, nodes, static
+        self.warm_up, self.probe = warm_up, probe
+        self.lossless = margin >= 1.0
+        self.reset(Limits())
+
+    def reset(self, limits: Limits) -> None:
+        """No request is known, and the warm-up is to come."""
+        self.requests: PerRequest[Average] = PerRequest()
+        self.batch = Average(None)
+        self.drafted = 0  # iterations that drafted
+
+    def plan(self, view: View) -> Plan:
+        """A tree for each request by its own signal."""
+        requests = self.requests.recall(view, lambda: Average(self.batch.value))
+        limits = view.limits
+        static = uniform_plan(limits, *_within(self.static, limits), margin=self.margin)
+        if self.drafted < self.warm_up or self.batch.value is None:
+            return static
+        shares = [self.batch.value] * limits.slots
+        for slot, average in requests.items():
+            if average.value is not None:
+                shares[slot] = average.value
+        agreement = np.array(shares)
+        signal = fused(self._confidence(view, agreement), agreement, self.weight)
+        depth = np.minimum(between(signal, self.depth), limits.max_depth)
+        due = (depth == 0) & (view.since_proposed[:, 0] >= self.probe)
+        width = np.minimum(between(signal, self.width), limits.max_width)
+        nodes = np.minimum(between(signal, self.nodes), limits.max_nodes)
+        return static._replace(
+            depth=np.where(due, 1, depth),
+            width=np.where(due, 1, width),
+            nodes=np.where(due, 1, nodes),
+        )
+
+    def _confidence(self, view: View, agreement: Floats) -> Floats:
+        """c [S], with what stands in for it where the drafter has not spoken yet."""
+        known = view.active & (view.draft_confidence > 0)
+        others = view.draft_confidence[known].mean() if known.any() else agreement
+        return np.where(known, view.draft_confidence, others)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Shares of the proposed depth that were accepted go into the averages."""
+        proposed, accepted = outcome.proposed.sum(1).tolist(), outcome.accepted.sum(1).tolist()
+        shares: list[float] = []
+        for slot, average in self.requests.by_slot.items():
+            if proposed[slot]:
+                shares.append(accepted[slot] / proposed[slot])
+                average.feed(shares[-1], self.memory)
+        if shares:
+            self.batch.feed(sum(shares) / len(shares), self.memory)
+            self.drafted += 1
+        self.requests.forget(outcome)
+
+
+class AdaptiveSpecTree(AdaptiveSpec):
+    """The tree policy alone, without a margin: lossless."""
+
+    def __init__(
+        self,
+        weight: float = WEIGHT,
+        memory: float = MEMORY,
+        depth: Ends = DEPTH,
+        width: Ends = WIDTH,
+        nodes: Ends = NODES,
+        static: Tree = STATIC,
+        warm_up: int = WARM_UP,
+        probe: int = PROBE,
+    ) -> None:
+        """As `AdaptiveSpec`'s."""
+        super().__init__(1.0, weight, memory, depth, width, nodes, static, warm_up, probe)
+        self.name = spelled(
+            "adaptivespec-tree", AdaptiveSpecTree, weight=weight, memory=memory, depth=depth,
+            width=width, nodes=nodes, static=static, warm_up=warm_up, probe=probe,
+        )  # fmt: skip
+
+
+class AdaptiveSpecMargin(FixedTree):
+    """The margin alone, on a tree that never changes."""
+
+    def __init__(self, margin: float = MARGIN, static: Tree = STATIC) -> None:
+        """`static`: depth, width and nodes of the tree."""
+        name = spelled("adaptivespec-margin", AdaptiveSpecMargin, margin=margin, static=static)
+        check_margin(name, margin)
+        _check_sizes(name, "static", static, 3, least=1)
+        super().__init__(name, *static)
+        self.margin, self.lossless = margin, margin >= 1.0
+
+    def plan(self, view: View) -> Plan:
+        """The tree, cut to the engine's limits, and the margin."""
+        tree = _within((self.depth, self.width, self.nodes), view.limits)
+        return uniform_plan(view.limits, *tree, margin=self.margin)
+
+
+def check_margin(name: str, margin: float) -> None:
+    """Raise UserError for a margin that the engine would refuse."""
+    if not 0.0 < margin < float("inf"):
+        raise UserError(
+            f"{name}: margin is {margin!r}; expected a ratio above 0, from 1 on lossless"
+        )
+
+
+def _check_sizes(name: str, label: str, sizes: tuple[int, ...], count: int, least: int) -> None:
+    if (
+        not isinstance(sizes, tuple)
+        or len(sizes) != count
+        or any(type(size) is not int or size < least for size in sizes)
+    ):
+        raise UserError(
+            f"{name}: {label} is {sizes!r}; expected {count} whole numbers of at least {least}"
+        )
+
+
+def _within(tree: Tree, limits: Limits) -> Tree:
+    depth, width, nodes = tree
+    return (
+        min(depth, limits.max_depth),
+        min(width, limits.max_width),
+        min(nodes, limits.max_nodes),
+    )

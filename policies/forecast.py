@@ -1,0 +1,52 @@
+"""What the nodes of a tree that is not drafted yet will bring, learned from those that were.
+
+By class, layer and rank among its layer, the mean path probability that the drafter showed; where
+little was seen, what is known of the layer above and of other classes stands in. How far such
+probabilities are off is learned by layer: drafts accepted over drafts expected. Both forget.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.kernels.forecast import class_layers, learn_layers
+from engine.protocol import Bools, Candidates, Floats, Ints
+
+KEEP = 0.98  # weight of what was seen before, for every iteration that drafts
+PRIOR = 4.0  # trees that a prior counts for
+CALIBRATION_PRIOR = 20.0  # accepted drafts that a calibration of 1 counts for
+FIRST = 0.6  # path probability of a first node that nothing is known of, as a share of its parent's
+SIBLINGS = 0.25  # of a further node, as a share of its older sibling's
+LARGEST_SCALE = 1.5
+
+
+class Forecast:
+    """Means by class and layer."""
+
+    def __init__(self, classes: int, depth: int, ranks: int) -> None:
+        """Of trees of up to `depth` layers; of each, the `ranks` likeliest nodes."""
+        self._seen = np.zeros((classes, depth, ranks))
+        self._sum = np.zeros((classes, depth, ranks))
+        self._expected = np.zeros(depth)
+        self._accepted = np.zeros(depth)
+
+    def by_class(self) -> Floats:
+        """Path probabilities [C, D, W], calibrated; they fall with layer and rank."""
+        return class_layers(self._seen, self._sum, self.scale(), PRIOR, FIRST, SIBLINGS)
+
+    def scale(self) -> Floats:
+        """Accepted over expected drafts [D], which never rises with the layer."""
+        ratio = (self._accepted + CALIBRATION_PRIOR) / (self._expected + CALIBRATION_PRIOR)
+        return np.minimum.accumulate(np.minimum(ratio, LARGEST_SCALE))
+
+    def learn_trees(self, active: Bools, slo_class: Ints, candidates: Candidates) -> None:
+        """These trees [S] were drafted."""
+        size, _, depth, _, chance = candidates
+        learn_layers(active, slo_class, size, depth, chance, KEEP, self._seen, self._sum)
+
+    def learn_acceptance(self, expected: Floats, accepted: Bools) -> None:
+        """Drafts expected by layer [D], and the accepted ones [S, D]."""
+        if expected[0] <= 0:
+            return
+        self._expected = KEEP * self._expected + expected
+        self._accepted = KEEP * self._accepted + accepted.sum(0)

@@ -1,0 +1,172 @@
+"""SMART: a node joins the tree where its marginal benefit over cost beats that of the tree so far.
+
+Wang and Zhou 2026 (arXiv 2604.09731; research/slo_serving.md §3.13, and a public digest of the
+paper, read in November 2026). A tree that costs C = C_draft + C_verify and from which L tokens are
+expected is R = c · L / C times as fast as ordinary decoding at c seconds a token. To first order a
+node with path probability f raises R where
+
+    α · f / ΔC > L / C,   α = 0.8
+
+c stands on both sides and has dropped out; α discounts what drafters think of themselves. The tree
+grows layer by layer: who passes is expanded, and growth ends where nobody does. C_draft is a number
+of seconds for each expanded node and C_verify a smooth convex curve over the tokens, both profiled.
+
+*Ours*, where a beam and a batch ask for it:
+
+- L and C are those of the whole batch, so n requests stand for L = n at first.
+- After each draft step, `extend` tries the step's candidates, the likeliest first, and the requests
+  of those that pass draft on, with the engine's whole beam. At the end `select` tries all
+  candidates in the same way, with the drafting paid; since f falls along a path, what it takes are
+  trees. With α = 1 and a convex curve, that selection is the one with the largest L / C of all.
+- The smooth curve is the lower convex hull of 17 points of the profile's, since the rule stops at
+  the first step of a staircase; theirs is a power-exponential fit to 5.
+- Seconds for each expanded node are the profile's for all but the verification of the full beam,
+  over the nodes that the beam expands; so ordinary work and catching up are shared out too.
+- The digest's ΔL divides f by the number of paths; expected tokens are 1 + Σ f, so this does not.
+
+Probe rule after depth 0: none is needed. The first draft step always runs, and nothing is
+remembered from one iteration to the next.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.errors import UserError
+from engine.kernels.paying import keep_paying
+from engine.protocol import (
+    Bools,
+    Candidates,
+    Controller,
+    Floats,
+    Ints,
+    Limits,
+    Plan,
+    View,
+    uniform_plan,
+)
+from policies.spelling import spelled
+from policies.step_prices import required_pricing
+
+DISCOUNT = 0.8
+DEPTH, WIDTH, NODES = 6, 4, 32
+POINTS = 17  # of the cost curve
+
+
+def lower_hull(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Corners of the largest convex curve that is nowhere above the points; x ascends."""
+    corners: list[tuple[float, float]] = []
+    for point in zip(x.tolist(), y.tolist(), strict=True):
+        while len(corners) > 1 and _turns_down(corners[-2], corners[-1], point):
+            corners.pop()
+        corners.append(point)
+    found = np.array(corners)
+    return found[:, 0], found[:, 1]
+
+
+def _turns_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
+    """Whether the slope does not rise at b, so that b is no corner."""
+    return (c[1] - b[1]) * (b[0] - a[0]) <= (b[1] - a[1]) * (c[0] - b[0])
+
+
+class Smart(Controller):
+    """Trees that grow as long as a node makes the batch faster."""
+
+    needs_profile = True
+
+    def __init__(
+        self,
+        discount: float = DISCOUNT,
+        depth: int = DEPTH,
+        width: int = WIDTH,
+        nodes: int = NODES,
+    ) -> None:
+        """α, and the largest tree: draft steps, beam width, nodes kept. Raises UserError."""
+        self.name = spelled(
+            "smart", Smart, discount=discount, depth=depth, width=width, nodes=nodes
+        )
+        if not 0.0 < discount <= 1.0:
+            raise UserError(
+                f"{self.name}: discount is {discount!r}; expected a number above 0 up to 1"
+            )
+        for label, size in (("depth", depth), ("width", width), ("nodes", nodes)):
+            if type(size) is not int or size < 1:
+                raise UserError(
+                    f"{self.name}: {label} is {size!r}; expected a whole number of at least 1"
+                )
+        self.discount, self.depth, self.width, self.nodes = discount, depth, width, nodes
+        self.reset(Limits())
+
+    def reset(self, limits: Limits) -> None:
+        """Nothing is kept from iteration to iteration; these are of the one under way."""
+        slots = np.zeros(limits.slots, np.int64)
+        # The first call loads the kernel, which must not be charged to a decision.
+        keep_paying(slots, slots, np.zeros((limits.slots, 1)), 1.0, np.ones(1), 1.0)
+        self._size = slots  # candidates before the layer under way
+        self._curve = np.zeros(1), np.zeros(1)
+        self._row_s = 0.0  # for each expanded node
+        self._rows = 0  # expanded so far, roots included
+        self._tokens = 0.0  # expected of the roots and the layers so far
+        self._verified = 0  # nodes of these, roots included
+
+    def plan(self, view: View) -> Plan:
+        """The largest beam; `extend` ends it and `select` prunes it."""
+        limits = view.limits
+        depth, width = min(self.depth, limits.max_depth), min(self.width, limits.max_width)
+        nodes = min(self.nodes, limits.max_nodes, width + (depth - 1) * width**2)
+        plan = uniform_plan(limits, depth, width, nodes)
+        if view.active.any():
+            self._price(view, plan, depth, width, nodes)
+        return plan
+
+    def _price(self, view: View, plan: Plan, depth: int, width: int, nodes: int) -> None:
+        pricing = required_pricing(view, self.name)
+        requests = int(view.active.sum())
+        most = requests * (1 + nodes)
+        # Whole numbers, so that few tokens are priced without error.
+        tokens = np.unique(np.rint(np.linspace(requests, most, POINTS)))
+        verify_s = pricing.verify_s(tokens)
+        self._curve = lower_hull(tokens, verify_s)
+        rows = requests * (1 + (depth - 1) * width)
+        self._row_s = (pricing.step_s(plan) - float(verify_s[-1])) / rows
+        self._size = np.zeros(len(view.active), np.int64)
+        self._rows = self._verified = requests
+        self._tokens = float(requests)
+
+    def extend(self, view: View, plan: Plan, step: int, candidates: Candidates) -> Bools:
+        """Whose last layer has a node that is worth expanding."""
+        size = candidates.size
+        tried = np.arange(int(np.maximum(size - self._size, 0).sum()) + 1)
+        verify_s: Floats = np.interp(self._verified + tried, *self._curve)
+        seconds = self._row_s * (self._rows + tried) + verify_s
+        _, taken, self._tokens = keep_paying(
+            self._size, size, candidates.probability, self._tokens, seconds, self.discount
+        )
+        self._size = size.copy()
+        self._verified += int(taken.sum())
+        going: Bools = taken > 0
+        self._rows += int(plan.width[going & (plan.depth > step)].sum())
+        return going
+
+    def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
+        """The nodes of all trees that pass, now that the drafting is paid."""
+        requests, size = int(view.active.sum()), np.where(view.active, candidates.size, 0)
+        tried = np.arange(int(size.sum()) + 1)
+        seconds: Floats = np.interp(requests + tried, *self._curve) + self._row_s * self._rows
+        kept, taken, _ = keep_paying(
+            np.zeros_like(size),
+            size,
+            candidates.probability,
+            float(requests),
+            seconds,
+            self.discount,
+        )
+        for full in np.flatnonzero(taken > plan.nodes).tolist():
+            _keep_likeliest(kept[full], candidates.probability[full], int(plan.nodes[full]))
+        return kept
+
+
+def _keep_likeliest(kept: Bools, chance: Floats, nodes: int) -> None:
+    """Leave the `nodes` likeliest of the kept candidates [N] of one slot, in place."""
+    ids: Ints = np.flatnonzero(kept)
+    kept[ids[np.argsort(-chance[ids], kind="stable")][nodes:]] = False
