@@ -23,6 +23,9 @@ def test_the_issues_bars_are_all_there() -> None:
         "start_fresh": "≤ 60 s",
         "same_episode": "≤ 0",
         "memory": "≤ 200 MB",
+        "fidelity": "≤ 0",
+        "ranking": "≤ 0",
+        "tiers": "≤ 0",
     }
 
 

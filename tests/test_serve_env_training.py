@@ -114,10 +114,13 @@ def test_training_and_comparison_serve_different_texts(
 def test_a_table_says_what_of_its_workload_was_not_applied(
     serving: Serving, tmp_path: Path
 ) -> None:
-    drifting = tmp_path / "drift.toml"
+    stretched, drifting = tmp_path / "stretched.toml", tmp_path / "drift.toml"
+    stretched.write_text(
+        "load = 0.9\n[[disturbances]]\nkind = 'prompt_length'\nstart_s = 1\nend_s = 3\nvalue = 2\n"
+    )
     drifting.write_text("[[regimes]]\nduration_s = 6\nload = 0.9\nacceptance = 0.8\n")
-    said = "acceptance drift: drawn and not applied on replay"
-    for workload, expected in ((str(drifting), True), (serving.workload, False)):
+    said = "the nearest is taken on replay"
+    for workload, expected in ((str(stretched), True), (str(drifting), False)):
         console = Console(file=io.StringIO(), width=160)
         out = evaluate(
             EvaluateConfig(
