@@ -1,0 +1,216 @@
+"""AdaptiveSpec on live: its three modes over EAGLE-3's published tree and over the best fixed one.
+
+Batch 1 and 8 over prompts of GSM8K, MATH-500 and HumanEval. The best fixed tree is chosen on other
+prompts. A margin changes the text, so beside its speed stands what it gives up: tokens that the
+target did not choose, the mean log-ratio of those, and how many final answers stay those of the
+lossless run. The answer is the last number of a text, of code the text itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import ratios
+from benchmarks.bench import Bench, Prompts
+from benchmarks.decoding import Served, requests_of, serve
+from benchmarks.figures import Result, UnmeasuredError
+from benchmarks.published_runs import need_controller
+from benchmarks.speed import BATCH_TREES, QUICK_BATCH_TREES, QUICK_TREES, TREES, split_prompts
+from engine.protocol import Outcome
+from policies import registry
+from policies.delegate import Delegate, delegating
+
+SETS = ("gsm8k", "math500", "humaneval")
+PUBLISHED = "eagle3(7, 8, 60)"
+"""EAGLE-3's depth and nodes; its width of 10 is beyond this engine's 8."""
+TREE, MARGIN, BOTH = "adaptivespec-tree", "adaptivespec-margin", "adaptivespec"
+MARGINS, QUICK_MARGINS = (0.9, 0.8, 0.6, 0.4, 0.2), (0.6,)
+LEAST_KEPT = 0.93
+TOKENS, QUICK_TOKENS = 192, 24
+EACH, QUICK_EACH = 8, 1  # prompts of a set
+CODE = "humaneval"
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+class Run(NamedTuple):
+    """A contender over all prompts."""
+
+    served: tuple[Served, ...]
+    let_through: int
+    given_up: float
+
+    @property
+    def outputs(self) -> list[list[int]]:
+        """In the order of the prompts."""
+        return [output for served in self.served for output in served.outputs]
+
+    @property
+    def tokens(self) -> int:
+        """Emitted after the first."""
+        return sum(served.tokens for served in self.served)
+
+
+def modes(bench: Bench, running: str) -> Result:
+    """Throughput of the lossless mode over the best fixed tree; the three modes side by side."""
+    specs = (PUBLISHED, TREE, MARGIN, BOTH)
+    runs, best, names = _runs(bench, int(running), specs)
+    ratio = {spec: _ratio(bench, runs[spec], runs[best]) for spec in specs}
+    published = {spec: _ratio(bench, runs[spec], runs[PUBLISHED]) for spec in specs}
+    return Result(
+        ratio[TREE].value,
+        f"{ratio[TREE]}×",
+        note="; ".join(
+            f"{spec} {ratio[spec]}× best fixed, {published[spec]}× published" for spec in specs
+        )
+        + f"; best fixed is {best}",
+        raw={
+            "best_fixed": best,
+            "over_best_fixed": {spec: ratio[spec]._asdict() for spec in specs},
+            "over_published": {spec: published[spec]._asdict() for spec in specs},
+            "both_over_either": ratio[BOTH].value / max(ratio[TREE].value, ratio[MARGIN].value),
+            "prompts": len(names),
+        },
+    )
+
+
+def both_axes(bench: Bench, running: str) -> Result:
+    """Throughput of both axes over the faster of either alone; read from the modes' row."""
+    row = bench.rows.get(f"adaptivespec_batch{running}")
+    if row is None or "both_over_either" not in row.raw:
+        raise UnmeasuredError("it is read from the modes' figure, which has not been measured")
+    value = float(row.raw["both_over_either"])
+    return Result(value, f"{value:.2f}×")
+
+
+def frontier(bench: Bench, running: str) -> Result:
+    """Throughput over the published tree at the fastest margin that keeps 93 % of the answers."""
+    margins = QUICK_MARGINS if bench.quick else MARGINS
+    specs = {f"{BOTH}(margin={m})": m for m in margins}
+    runs, _, names = _runs(bench, int(running), (PUBLISHED, *specs), choose=False)
+    points: dict[str, dict[str, Any]] = {}
+    for spec, margin in specs.items():
+        run = runs[spec]
+        kept = _kept(bench, runs[PUBLISHED].outputs, run.outputs, names)
+        ratio = _ratio(bench, run, runs[PUBLISHED])
+        points[f"{margin:g}"] = {
+            "speed": ratio._asdict(),
+            "kept": kept,
+            "let_through": run.let_through / max(run.tokens, 1),
+            "mean_log_ratio": run.given_up / max(run.let_through, 1),
+        }
+    keeping = {m: p for m, p in points.items() if p["kept"] >= LEAST_KEPT}
+    note = "; ".join(
+        f"m = {m}: {p['speed']['value']:.2f}×, {100 * p['kept']:.0f} % of answers kept, "
+        f"{100 * p['let_through']:.1f} % let through, log-ratio {p['mean_log_ratio']:.2f} given up"
+        for m, p in points.items()
+    )
+    if not keeping:
+        return Result(float("nan"), "no margin keeps them", note, {"points": points})
+    top = max(keeping, key=lambda m: keeping[m]["speed"]["value"])
+    value = keeping[top]["speed"]["value"]
+    return Result(value, f"{value:.2f}× at m = {top}", note, {"points": points})
+
+
+def noise_floor(bench: Bench, _: str) -> Result:
+    """Not built: the run in bfloat16 beside that in float32, of the same prompts."""
+    raise UnmeasuredError(
+        "not built: it needs the target a second time, in bfloat16; `python -m "
+        "benchmarks.same_text` counts departures of one format"
+    )
+
+
+class Counting(Delegate):
+    """A controller, and what its margins let through."""
+
+    let_through, given_up = 0, 0.0
+
+    def observe(self, outcome: Outcome) -> None:
+        """Counts, and tells the controller."""
+        self.let_through += int(outcome.let_through[outcome.ran].sum())
+        self.given_up += float(outcome.given_up[outcome.ran].sum())
+        super().observe(outcome)
+
+
+def _runs(
+    bench: Bench, running: int, specs: tuple[str, ...], choose: bool = True
+) -> tuple[dict[str, Run], str, list[str]]:
+    """Every contender over the same prompts, who goes first rotating; the best fixed tree, and the
+    prompts' sets.
+    """
+    for spec in specs:
+        need_controller(spec)
+    each, tokens = (QUICK_EACH, QUICK_TOKENS) if bench.quick else (EACH, TOKENS)
+    each = max(each, -(-running // len(SETS)))
+    chosen_on, reported_on = split_prompts(bench, SETS, each, each)
+    best = _best_tree(bench, [p for _, p in chosen_on], running) if choose else ""
+    contenders = (*specs, best) if best and best not in specs else specs
+    prompts = [prompt for _, prompt in reported_on]
+    groups = [prompts[i : i + running] for i in range(0, len(prompts), running)]
+    found: dict[str, list[Served]] = {spec: [] for spec in contenders}
+    counting = {
+        spec: delegating(Counting, made)(made)
+        for spec in contenders
+        for made in [registry.make(spec)]
+    }
+    for index, group in enumerate(groups):
+        turn = index % len(contenders)
+        for spec in (*contenders[turn:], *contenders[:turn]):
+            bench.say(f"batch {running}: {spec}, group {index + 1} of {len(groups)}")
+            requests = requests_of(group, tokens, bench.stop_ids)
+            found[spec].append(serve(bench.server, requests, counting[spec], len(group)))
+    runs = {
+        spec: Run(tuple(found[spec]), counting[spec].let_through, counting[spec].given_up)
+        for spec in contenders
+    }
+    return runs, best, [name for name, _ in reported_on]
+
+
+def _best_tree(bench: Bench, prompts: Prompts, running: int) -> str:
+    """The fastest of the fixed trees on prompts that are not reported."""
+    alone = QUICK_TREES if bench.quick else TREES
+    together = QUICK_BATCH_TREES if bench.quick else BATCH_TREES
+    trees: tuple[str, ...] = alone if running == 1 else together
+    speed = {}
+    for tree in trees:
+        bench.say(f"batch {running}: choosing a tree, {tree}")
+        served = [
+            serve(
+                bench.server,
+                requests_of(prompts[i : i + running], QUICK_TOKENS, bench.stop_ids),
+                registry.make(tree),
+                running,
+            )
+            for i in range(0, len(prompts), running)
+        ]
+        speed[tree] = sum(s.tokens for s in served) / sum(s.seconds for s in served)
+    return max(speed, key=lambda tree: speed[tree])
+
+
+def _ratio(bench: Bench, ours: Run, theirs: Run) -> ratios.Ratio:
+    columns = [
+        np.array([getattr(s, name) for s in run.served], float)
+        for run in (ours, theirs)
+        for name in ("tokens", "seconds")
+    ]
+    return ratios.of_rates(columns[0], columns[1], columns[2], columns[3], bench.rng())
+
+
+def _kept(bench: Bench, lossless: Prompts, other: Prompts, names: list[str]) -> float:
+    """Share of final answers that are those of the lossless run."""
+    same = [
+        answer(bench, a, name) == answer(bench, b, name)
+        for a, b, name in zip(lossless, other, names, strict=True)
+    ]
+    return sum(same) / len(same)
+
+
+def answer(bench: Bench, output: list[int], name: str) -> object:
+    """The last number of a text; of code, or where there is none, the tokens."""
+    tokenizer = bench.server.tokenizer
+    if tokenizer is None or name == CODE:
+        return tuple(output)
+    numbers = NUMBER.findall(tokenizer.decode(output))
+    return numbers[-1].replace(",", "") if numbers else tuple(output)

@@ -1,0 +1,110 @@
+"""docs/results/controllers.md from the file that `python -m benchmarks.controllers` wrote.
+
+Every table stands under the command that measures it, with when, where and at what revision that
+was; what was not measured says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.figures import Figure, Row
+from benchmarks.results import Results
+from benchmarks.show import HEAD, as_markdown
+from engine.atomic_write import write_named
+
+
+class Section(NamedTuple):
+    """A table of the page."""
+
+    title: str
+    only: tuple[str, ...]
+    """Figures by name or beginning, as `--only` takes them."""
+    about: str
+
+
+SECTIONS = (
+    Section(
+        "What a decision costs",
+        ("selection", "decision"),
+        "Selection alone is timed on drawn candidates; a decision is plan, extend, select and "
+        "observe, as the engine asks for them on replay.",
+    ),
+    Section(
+        "Every controller, whatever happens",
+        ("episodes",),
+        "Acceptance, draft time, memory and power change at random; a fault is a plan outside the "
+        "limits, an exception, another course under the same seed, or another text.",
+    ),
+    Section(
+        "AdaServe, figure 14",
+        ("fig14",),
+        "Their trace, the artifact's profile of 8 × A100-40GB, synthetic acceptance of their pair "
+        "(docs/synthetic.md), 64 slots. AdaServe, Sarathi and slack-priced read prompts in the "
+        "passes in which they decode, vLLM in passes of their own. The paper's chains ran on vLLM "
+        "0.8.4, whose speculative path paid for prefill and drafting in ways that this engine does "
+        "not: chains stand far above their published values, and none was tuned down to fit.",
+    ),
+    Section(
+        "AdaServe, figures 8 to 11",
+        ("sweeps",),
+        "The paper's points whose traces are public. The best baseline is chosen at every point.",
+    ),
+    Section(
+        "AdaptiveSpec on live",
+        ("adaptivespec", "both_axes", "frontier", "noise_floor"),
+        "The pair that ships, on this machine, over prompts of GSM8K, MATH-500 and HumanEval.",
+    ),
+    Section(
+        "Slack-priced against AdaServe",
+        ("slack_priced", "other_slack_priced", "tails_slack_priced", "live_slack_priced"),
+        "AdaServe with the constants that a grid search on another trace found best for it; six "
+        "workloads that nothing was tuned on, differences over seeds with 95 % intervals.",
+    ),
+)
+
+
+def write_page(page: Path, results: Path, figures: Sequence[Figure]) -> None:
+    """Write the page. Raises UserError for a file of results that is none."""
+    write_named(page, page_of(Results.load(results), figures))
+
+
+def page_of(results: Results, figures: Sequence[Figure]) -> str:
+    """The page as Markdown."""
+    rows = {row.name: row for row in results.table(figures)}
+    lines = [
+        "# What the controllers do",
+        "",
+        "Written by `python -m benchmarks.controllers --write docs/results/controllers.md` from "
+        "what it measured; docs/evaluation.md has the definitions.",
+    ]
+    for section in SECTIONS:
+        shown = [rows[f.name] for f in figures if belongs(f.name, section.only)]
+        lines += ["", f"## {section.title}", "", section.about, ""]
+        lines += ["```", f"python -m benchmarks.controllers --only {' '.join(section.only)}", "```"]
+        lines += ["", *measured_by(shown, results.runs), "", *HEAD.split("\n")]
+        lines += [as_markdown(row) for row in shown]
+        notes = [f"- {row.title}: {row.note}" for row in shown if row.note]
+        lines += ["", *notes] if notes else []
+    return "\n".join(lines) + "\n"
+
+
+def belongs(name: str, only: Sequence[str]) -> bool:
+    """Whether `--only` would take the figure."""
+    return any(name == word or name.startswith(f"{word}_") for word in only)
+
+
+def measured_by(rows: Sequence[Row], runs: dict[str, Any]) -> list[str]:
+    """When and where, a line for each run that the rows come from."""
+    lines = []
+    for run in dict.fromkeys(row.run for row in rows if row.run):
+        versions = runs.get(run, {}).get("versions", {})
+        hardware = versions.get("hardware", {})
+        short = " (short runs)" if any(row.quick for row in rows if row.run == run) else ""
+        lines.append(
+            f"Measured {run}{short} on {hardware.get('processor', 'an unknown processor')}, "
+            f"{hardware.get('cores', '?')} cores, revision {versions.get('revision')}."
+        )
+    return lines or ["Not measured yet."]

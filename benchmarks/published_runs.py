@@ -1,0 +1,179 @@
+"""Contenders in a published world, over seeds, two at a time in processes of their own.
+
+A seed draws acceptance, texts and, where the trace is a window, its start; all contenders of a seed
+meet the same. What is unfinished when a run is over counts as a miss for all alike. Trees that
+never change are served by a fleet of one replica, which is the engine bit for bit and takes a
+hundredth of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.figures import UnmeasuredError
+from benchmarks.published_world import World
+from engine.classes import ClassTable
+from engine.errors import UserError
+from engine.protocol import Controller, Floats
+from engine.replay.capacity_trees import Tree, planned
+from engine.replay.drawing import RecordedDrawing
+from engine.replay.fleet.fleet import Fleet
+from engine.replay.server import ReplayServer
+from engine.request import Request
+from engine.settings import EngineSettings
+from engine.workload import FIRST_HELD_OUT_SEED, episode_generator
+from eval import contenders, runner
+from eval.metrics import EpisodeMetrics, summarise
+from policies import registry
+from policies.fixed import FixedTree
+from policies.systems import System
+
+PROCESSES = 2
+CHUNK_TOKENS = 1024
+"""Prompt tokens between two steps, as the artifact's scripts have it."""
+MOST_ITERATIONS = 10**6
+PROMPTS_FIRST = "vllm"
+"""A system whose name begins so reads prompts before it decodes on; others read them along."""
+
+
+class Served(NamedTuple):
+    """One controller on one episode."""
+
+    metrics: EpisodeMetrics
+    tokens_per_iteration: float
+    """NaN where a fleet served."""
+
+    @property
+    def missed(self) -> int:
+        """Requests whose mean time per token was above their objective, or that did not end."""
+        return self.metrics.violations
+
+
+Table = dict[str, tuple[Served, ...]]
+"""By contender, in the order of the seeds."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One seed under one controller."""
+
+    world: World
+    label: str
+    spec: str
+    seed: int
+    horizon_s: float
+
+
+def compared(
+    world: World,
+    specs: Mapping[str, str],
+    seeds: int,
+    say: Callable[[str], None],
+    horizon_s: float,
+    first_seed: int = FIRST_HELD_OUT_SEED,
+) -> Table:
+    """Serve `seeds` episodes, `horizon_s` each at most, with each of `specs`.
+
+    These say by label how the registry names a controller. Raises UnmeasuredError where it cannot
+    make one.
+    """
+    for spec in specs.values():
+        need_controller(spec)
+    chosen = range(first_seed, first_seed + seeds)
+    tasks = [
+        Task(world, label, spec, seed, horizon_s)
+        for seed in chosen
+        for label, spec in specs.items()
+    ]
+    found: dict[tuple[str, int], Served] = {}
+    pool = ProcessPoolExecutor(PROCESSES, get_context("spawn"))
+    try:
+        waiting = {pool.submit(served, task): task for task in tasks}
+        for done in as_completed(waiting):
+            task = waiting[done]
+            found[task.label, task.seed] = done.result()
+            say(f"{world.work.name}: {task.label}, run {len(found)} of {len(tasks)}")
+    finally:  # where one fails, nobody waits for the rest
+        pool.shutdown(cancel_futures=True)
+    return {label: tuple(found[label, seed] for seed in chosen) for label in specs}
+
+
+def served(task: Task) -> Served:
+    """One episode."""
+    controller = registry.make(task.spec)
+    server = task.world.server(task.seed, mixed=not task.spec.startswith(PROMPTS_FIRST))
+    classes = task.world.classes(server)
+    settings = replace(server.settings, prefill_tokens=CHUNK_TOKENS, horizon_s=task.horizon_s)
+    draw = RecordedDrawing(server, task.world.work, classes, held_out=True)
+    requests = draw(episode_generator(task.seed))
+    tree = fixed_tree(controller)
+    if tree is not None:
+        if isinstance(controller, System):
+            settings = contenders.scheduled(settings, controller.scheduling)
+        return Served(_by_fleet(server, settings, classes, tree, requests), float("nan"))
+    make = contenders.engine_makers(server, {task.label: controller}, classes, settings)[task.label]
+    run = runner.serve(task.label, controller, task.seed, make(requests), MOST_ITERATIONS)
+    return Served(run.metrics, run.tokens_per_iteration)
+
+
+def fixed_tree(controller: Controller) -> Tree | None:
+    """The tree of a controller that never changes it; None for others, and under a batch cap."""
+    if isinstance(controller, System):
+        if controller.scheduling.max_running is not None:
+            return None
+        controller = controller.controller
+    if isinstance(controller, FixedTree):
+        return Tree(controller.depth, controller.width, controller.nodes)
+    return None
+
+
+def need_controller(spec: str) -> None:
+    """Raise UnmeasuredError where the registry cannot make it."""
+    try:
+        registry.make(spec)
+    except UserError as error:
+        raise UnmeasuredError(f"no controller {spec}: {error}") from error
+
+
+def each(runs: tuple[Served, ...], figure: Callable[[EpisodeMetrics], float]) -> Floats:
+    """[seeds] of one figure."""
+    return np.array([figure(run.metrics) for run in runs], float)
+
+
+def violations(runs: tuple[Served, ...]) -> Floats:
+    """[seeds] requests that missed an objective."""
+    return each(runs, lambda m: m.violations)
+
+
+def goodput(runs: tuple[Served, ...]) -> Floats:
+    """[seeds] tokens a second of requests that met theirs."""
+    return each(runs, lambda m: m.goodput_tps)
+
+
+def attained(runs: tuple[Served, ...]) -> Floats:
+    """[seeds] percent of requests that met their TPOT objective, as AdaServe counts."""
+    return each(runs, lambda m: 100 * m.tpot_attainment)
+
+
+def _by_fleet(
+    server: ReplayServer,
+    settings: EngineSettings,
+    classes: ClassTable,
+    tree: Tree,
+    requests: Sequence[Request],
+) -> EpisodeMetrics:
+    plain = server.roomy(settings.limits.slots)
+    plain.settings = replace(settings, overload=plain.settings.overload)
+    limits = settings.limits
+    fleet = Fleet(plain, 1, classes)
+    fleet.begin(0, requests)
+    fleet.serve(
+        planned([tree], len(classes.classes), limits.slots * limits.max_nodes), MOST_ITERATIONS
+    )
+    return summarise(fleet.records(0), classes)
