@@ -23,14 +23,12 @@ from benchmarks.adaserve_traces import (
 from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.published_runs import Table, attained, compared, goodput, violations
-from benchmarks.published_world import World
 from engine.errors import UserError
 from eval.statistics import Interval, mean_interval
 from policies import registry
 
 SEEDS, QUICK_SEEDS = 10, 1
 FEW_SEEDS = 3
-QUICK_LENGTH_S = 120.0
 PUBLISHED = (*SYSTEMS, "adaserve")
 OURS = {
     "adaserve-artifact": ARTIFACT,
@@ -45,7 +43,7 @@ def first(bench: Bench, _: str) -> Result:
     """Points of attainment by which AdaServe leads the best other published contender."""
     specs = dict(SYSTEMS) | {"adaserve": ADASERVE}
     specs |= {label: spec for label, spec in OURS.items() if _is_there(spec)}
-    table = compared(_world(bench), specs, _seeds(bench), bench.say, HORIZON_S)
+    table = compared(world_of(PEAKS), specs, _seeds(bench), bench.say, HORIZON_S)
     raw = {label: _told(bench, table, label) for label in table}
     means = {label: raw[label]["attainment"]["mean"] for label in PUBLISHED}
     best = max((label for label in PUBLISHED if label != "adaserve"), key=lambda k: means[k])
@@ -81,7 +79,7 @@ def against_published(bench: Bench, label: str) -> Result:
 
 def sensitivity(bench: Bench, _: str) -> Result:
     """The most by which AdaServe's attainment moves under another acceptance or profile."""
-    base = _world(bench)
+    base = world_of(PEAKS)
     ways = {
         "overconfident, ECE 6.5 %": replace(base, shown="miscalibrated", ece=0.065),
         "underconfident, ECE 6.5 %": replace(base, shown="miscalibrated", ece=-0.065),
@@ -112,10 +110,6 @@ def sensitivity(bench: Bench, _: str) -> Result:
         ),
         raw={"attainment": found, "seeds": seeds},
     )
-
-
-def _world(bench: Bench) -> World:
-    return world_of(PEAKS, QUICK_LENGTH_S if bench.quick else None)
 
 
 def _seeds(bench: Bench) -> int:

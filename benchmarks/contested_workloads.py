@@ -1,10 +1,13 @@
 """Six workloads on which slack-priced is compared with AdaServe, and the one that tunes AdaServe.
 
 AdaServe's own two keep their objectives and their speed. The others are served on the same machine
-under the objectives of figure 14, at rates that were set by AdaServe alone, such that it attains 60
-to 90 % (ours); prompts are cut at 2,048 tokens and answers at 256. Windows of production traces are
-drawn by seed. Disturbances of the shifting load stand in `shifting_load.toml`. Nothing was tuned on
-any of the six.
+under the objectives of figure 14; prompts are cut at 2,048 tokens and answers at 256. Windows of
+production traces are drawn by seed. Disturbances of the shifting load stand in `shifting_load.toml`.
+
+Rates are ours, of a few trial runs in which the other contenders were seen too, and are meant to
+have AdaServe attain 60 to 90 %; those of Mooncake and of the shifting load were not looked at again
+after they were raised. So the rates were not fixed blindly. No constant of a controller was searched
+on any of the six, but see `adaserve_traces.ADASERVE` for a choice that was made on figure 14.
 """
 
 from __future__ import annotations
