@@ -2,12 +2,12 @@
 
 AdaServe's own two keep their objectives and their speed. The others are served on the same machine
 under the objectives of figure 14; prompts are cut at 2,048 tokens and answers at 256. Windows of
-production traces are drawn by seed. Disturbances of the shifting load stand in `shifting_load.toml`.
+production traces are drawn by seed. The shifting load's disturbances are `shifting_load.toml`'s.
 
 Rates are ours, of a few trial runs in which the other contenders were seen too, and are meant to
-have AdaServe attain 60 to 90 %; those of Mooncake and of the shifting load were not looked at again
-after they were raised. So the rates were not fixed blindly. No constant of a controller was searched
-on any of the six, but see `adaserve_traces.ADASERVE` for a choice that was made on figure 14.
+have AdaServe attain 60 to 90 %; those of Mooncake and of the shifting load were not looked at
+again after they were raised. So they were not fixed blindly. No constant of a controller was
+searched on any of the six, but `adaserve_traces.ADASERVE` is a choice made on figure 14.
 """
 
 from __future__ import annotations
