@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple
@@ -34,16 +34,17 @@ def measure_bandwidth(device: torch.device, n_bytes: int, repeats: int = 20) -> 
     source = torch.ones(max(1, n_bytes // 4), dtype=torch.float32, device=device)
     target = torch.empty_like(source)
     size = source.numel() * 4
-    read_s = min(_times(device, source.sum, repeats))
-    copy_s = min(_times(device, lambda: target.copy_(source), repeats))
+    read_s = min(call_times(device, source.sum, repeats))
+    copy_s = min(call_times(device, lambda: target.copy_(source), repeats))
     return Bandwidth(size / read_s, 2 * size / copy_s)
 
 
-def _times(device: torch.device, run: object, repeats: int) -> Iterator[float]:
+def call_times(device: torch.device, call: Callable[[], object], repeats: int) -> Iterator[float]:
+    """Seconds that each of `repeats` calls takes on an idle device, until it is done."""
     for turn in range(WARM_UPS + repeats):
         wait_for(device)
         begun = perf_counter()
-        run()  # type: ignore[operator]
+        call()
         wait_for(device)
         if turn >= WARM_UPS:
             yield perf_counter() - begun

@@ -54,18 +54,22 @@ def random_prompts(server: LiveServer, count: int, tokens: int) -> Prompts:
     return prompts
 
 
+def one_token_steps(server: LiveServer, steps: int, prompt_tokens: int) -> list[Outcome]:
+    """So many iterations of ordinary decoding at batch 1."""
+    requests = requests_of(random_prompts(server, 1, prompt_tokens), steps + SKIPPED)
+    engine, driver = start(server, requests, make("autoregressive"), 1)
+    return list(iterations(engine, driver))[SKIPPED:]
+
+
 def step_floor(bench: Bench, _: str) -> Result:
     """Median one-token step, batch 1, over reading the weights once at the measured bandwidth."""
     from benchmarks.card_time import measure_bandwidth
 
     server = bench.server
-    steps = QUICK_STEPS if bench.quick else STEPS
-    requests = requests_of(random_prompts(server, 1, PROMPT_TOKENS), steps + SKIPPED)
-    engine, driver = start(server, requests, make("autoregressive"), 1)
-    outcomes = list(iterations(engine, driver))[SKIPPED:]
+    outcomes = one_token_steps(server, QUICK_STEPS if bench.quick else STEPS, PROMPT_TOKENS)
     step = median(decode_s(outcome) for outcome in outcomes)
     n_bytes = server.decoder.weight_bytes()
-    bandwidth = measure_bandwidth(server.decoder.embedding.device, CEILING_BYTES)
+    bandwidth = measure_bandwidth(server.device, CEILING_BYTES)
     floor = n_bytes / bandwidth.ceiling
     return Result(
         value=step / floor,
@@ -151,7 +155,7 @@ def overhead(bench: Bench, _: str) -> Result:
     timed = list(full_iterations(server, count))
     watched = full_iterations(server, count + 1)
     next(watched)  # by then prompts are read and shapes are met
-    with busy_time(server.decoder.embedding.device) as busy:
+    with busy_time(server.device) as busy:
         seen = len(list(watched))
     whole_s = float(np.mean([decode_s(outcome) for outcome in timed]))
     kernels_s = busy.seconds / seen

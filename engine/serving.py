@@ -304,17 +304,21 @@ class LiveServer:
         """`capacity_of` requests that are that long, of no class in particular."""
         return self.capacity_of([Asked("", 1.0, mean_prompt_tokens, mean_output_tokens)])
 
+    @property
+    def capacity_source(self) -> str:
+        """Whence `capacity_of` knows, in words; looks for a table, which takes seconds."""
+        by_table = self.capacity_table is not None
+        return "swept on its profile" if by_table else "estimated by ordinary decoding"
+
     def describe(self) -> str:
         """One line for people."""
         dtype = str(self.decoder.dtype).removeprefix("torch.")
         threads = f"{torch.get_num_threads()} threads"
         where = threads if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
         target = f"target {self.name} ({dtype}, {where})"
-        by_table = self.capacity_table is not None
-        capacity = "swept on its profile" if by_table else "estimated by ordinary decoding"
         return (
             f"{target} · drafter {self.drafter.name} · "
-            f"unloaded {1e3 * self.unloaded_tpot_s:.0f} ms per token · capacity {capacity}"
+            f"unloaded {1e3 * self.unloaded_tpot_s:.0f} ms per token"
         )
 
     def warm_up(self) -> None:

@@ -37,9 +37,11 @@ class Graphs:
         self.cache: KVCache | None = None
         self.passes: PassGraphs | None = None  # made at the first pass: tables come after the cache
 
-    def own(self, cache: KVCache) -> KVCache:
-        """Serve this cache from now on; its last page is taken out of its block tables."""
-        self.cache = cache
+    def new_cache(self, make: Callable[[int, int], KVCache], slots: int, capacity: int) -> KVCache:
+        """What `make` gives; the first has a page more, not in its block tables, and the graphs."""
+        if self.cache is not None:
+            return make(slots, capacity)
+        cache = self.cache = make(slots + 1, capacity)
         cache.use_tables(np.arange(cache.keys.shape[1] - 1)[:, None])
         return cache
 
@@ -107,9 +109,7 @@ class GraphedDecoder(Decoder):
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """As the decoder's; the first has a page more, and the graphs."""
-        if self.graphs.cache is not None:
-            return super().new_cache(slots, capacity)
-        return self.graphs.own(super().new_cache(slots + 1, capacity))
+        return self.graphs.new_cache(super().new_cache, slots, capacity)
 
     def forward(
         self, batch: TokenBatch, cache: KVCache, capture: Sequence[int] = ()
@@ -144,9 +144,7 @@ class GraphedHead(DraftHead):
 
     def new_cache(self, slots: int, capacity: int) -> KVCache:
         """As the head's; the first has a page more, and the graphs."""
-        if self.graphs.cache is not None:
-            return super().new_cache(slots, capacity)
-        return self.graphs.own(super().new_cache(slots + 1, capacity))
+        return self.graphs.new_cache(super().new_cache, slots, capacity)
 
     def forward(self, batch: TokenBatch, states: Tensor, cache: KVCache) -> Tensor:
         """As the head's."""

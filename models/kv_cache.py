@@ -39,6 +39,13 @@ class TokenBatch(NamedTuple):
     first_slot: int
     end_slot: int
 
+    @classmethod
+    def whole(cls, tokens: Tensor) -> TokenBatch:
+        """A text [T] that slot 0 reads from its beginning, each token all up to itself."""
+        n, rows = len(tokens), torch.arange(len(tokens))
+        mask = torch.ones(1, n, n, dtype=torch.bool).tril()
+        return cls(tokens, rows, torch.zeros_like(rows), rows, rows, mask, 0, 1)
+
     def on(self, device: torch.device) -> TokenBatch:
         """The batch with what layers read of it on `device`; itself where it is there already.
 

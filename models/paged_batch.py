@@ -50,7 +50,7 @@ def lay_out_pages(batch: TokenBatch, tables: Ints, page_size: int) -> PagedBatch
     A request's rows end with the last that its tokens write, as in `models.ragged_attention`.
     Raises ValueError where a row has no page.
     """
-    slots, rows = batch.slots.cpu().numpy(), batch.rows.cpu().numpy()
+    slots, rows = batch.slots.numpy(), batch.rows.numpy()
     first, tokens = requests_of(slots)
     lengths = np.maximum.reduceat(rows, first) + 1
     pages = -(-lengths // page_size)
@@ -134,11 +134,11 @@ def _mask(batch: TokenBatch, requests: Ints, tokens: Ints, lengths: Ints) -> Ten
     """
     if batch.mask.device.type != "cpu":
         return flat_mask(batch, lengths[requests])
-    slots, rows = batch.slots.cpu().numpy(), batch.rows.cpu().numpy()
-    offsets, column = batch.offsets.cpu().numpy(), np.arange(int(lengths.max()))
+    slots, rows = batch.slots.numpy(), batch.rows.numpy()
+    offsets, column = batch.offsets.numpy(), np.arange(int(lengths.max()))
     real = column < lengths[requests, None]  # [T, L] rows that the token's request has
     if batch.mask.ndim == 3:
-        allowed = batch.mask.cpu().numpy()
+        allowed = batch.mask.numpy()
         seen = allowed[slots - batch.first_slot, offsets, : len(column)] & real
     else:
         seen = real  # an empty mask hides nothing

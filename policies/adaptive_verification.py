@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.errors import UserError
 from engine.protocol import (
     Bools,
     Candidates,
@@ -41,6 +40,7 @@ from engine.protocol import (
     View,
     uniform_plan,
 )
+from policies.parameters import check_whole
 from policies.spelling import spelled
 from policies.step_prices import required_pricing
 
@@ -135,14 +135,8 @@ class AdaptiveVerification(Controller):
             "adaptive-verification", AdaptiveVerification, steps=steps, refit=refit,
             warm_up=warm_up, least=least,
         )  # fmt: skip
-        for label, count, smallest in (
-            ("steps", steps, 1), ("refit", refit, 1), ("warm_up", warm_up, 0), ("least", least, 1)
-        ):  # fmt: skip
-            if type(count) is not int or count < smallest:
-                raise UserError(
-                    f"{self.name}: {label} is {count!r}; expected a whole number of at least "
-                    f"{smallest}"
-                )
+        check_whole(self.name, 1, steps=steps, refit=refit, least=least)
+        check_whole(self.name, 0, warm_up=warm_up)
         self.steps, self.refit, self.warm_up, self.least = steps, refit, warm_up, least
         self.reset(Limits())
 

@@ -41,10 +41,12 @@ from engine.protocol import (
     Ints,
     Limits,
     Plan,
-    Pricing,
     View,
     uniform_plan,
 )
+from policies.parameters import check_whole
+from policies.spelling import spelled
+from policies.step_prices import required_pricing
 
 CANDIDATES = ("survivors", "scored")
 
@@ -85,7 +87,8 @@ class AdaServe(Controller):
         self.verify_tokens, self.draft_tokens = verify_tokens, draft_tokens
         self.depth_min, self.depth_max, self.width_max = depth_min, depth_max, width_max
         self.n_max, self.candidates = n_max, candidates
-        self.name = self._spelled()
+        given = {label: getattr(self, label) for label in inspect.signature(type(self)).parameters}
+        self.name = spelled(type(self).name, type(self), **given)
         self._check()
         self.decisions = 0
         """Selections."""
@@ -160,7 +163,7 @@ class AdaServe(Controller):
 
     def _iteration_s(self, view: View, plan: Plan) -> float:
         """t: seconds that the iteration under way will take at its full budget."""
-        return self._pricing(view).step_s(plan)
+        return required_pricing(view, self.name).step_s(plan)
 
     def _goals(self, view: View, need: Floats) -> Floats:
         """What the SLO phase serves [S]."""
@@ -178,14 +181,7 @@ class AdaServe(Controller):
     def _node_budget(self, view: View, requests: int) -> int:
         if self.budget_tokens is not None:
             return self.budget_tokens - requests
-        return self._pricing(view).node_budget(self.budget)
-
-    def _pricing(self, view: View) -> Pricing:
-        if view.pricing is None:
-            raise UserError(
-                f"{self.name} needs a hardware profile; measure one with `python -m engine.profile`"
-            )
-        return view.pricing
+        return required_pricing(view, self.name).node_budget(self.budget)
 
     def _check(self) -> None:
         """Raise UserError for a parameter that cannot be."""
@@ -197,11 +193,11 @@ class AdaServe(Controller):
             raise UserError(f"{self.name}: c1 is {self.c1}; expected a number of at least 0")
         if type(self.c2) is not int:
             raise UserError(f"{self.name}: c2 is {self.c2!r}; expected a whole number")
-        for label in ("depth_min", "depth_max", "width_max"):
-            self._check_whole(label, getattr(self, label))
-        for label in ("budget_tokens", "verify_tokens", "draft_tokens", "n_max"):
-            if (value := getattr(self, label)) is not None:
-                self._check_whole(label, value)
+        labels = "depth_min", "depth_max", "width_max"
+        optional = "budget_tokens", "verify_tokens", "draft_tokens", "n_max"
+        given = {label: getattr(self, label) for label in labels + optional}
+        unset = {label for label in optional if given[label] is None}
+        check_whole(self.name, 1, **{k: v for k, v in given.items() if k not in unset})
         if self.depth_min > self.depth_max:
             raise UserError(
                 f"{self.name}: depth_min is {self.depth_min} and depth_max {self.depth_max}; "
@@ -212,18 +208,3 @@ class AdaServe(Controller):
                 f"{self.name}: candidates is {self.candidates!r}; expected "
                 f"{' or '.join(CANDIDATES)}"
             )
-
-    def _check_whole(self, label: str, value: int) -> None:
-        if type(value) is not int or value < 1:
-            raise UserError(
-                f"{self.name}: {label} is {value!r}; expected a whole number of at least 1"
-            )
-
-    def _spelled(self) -> str:
-        """The name with the parameters that differ from the defaults, as one types it."""
-        given = [
-            f"{parameter.name}={value!r}"
-            for parameter in inspect.signature(type(self)).parameters.values()
-            if (value := getattr(self, parameter.name)) != parameter.default
-        ]
-        return f"{type(self).name}({', '.join(given)})" if given else type(self).name

@@ -35,6 +35,7 @@ import numpy as np
 
 from engine.errors import UserError
 from engine.protocol import Controller, Floats, Ints, Limits, Outcome, Plan, View, uniform_plan
+from policies.parameters import check_whole
 from policies.per_request import PerRequest
 from policies.spelling import spelled
 
@@ -144,12 +145,9 @@ class Dsde(Controller):
             "dsde", Dsde, shortest=shortest, first=first, calibration=calibration, stretch=stretch,
             steepness=steepness, decay=decay, short=short, long=long, capped=capped,
         )  # fmt: skip
-        counts = {"shortest": shortest, "first": first, "calibration": calibration, "short": short}
-        for label, count in counts.items():
-            if type(count) is not int or count < 1:
-                raise UserError(
-                    f"{self.name}: {label} is {count!r}; expected a whole number of at least 1"
-                )
+        check_whole(
+            self.name, 1, shortest=shortest, first=first, calibration=calibration, short=short
+        )
         if type(long) is not int or long < max(short, 2):
             raise UserError(
                 f"{self.name}: long is {long!r}; expected a window of at least short and 2"

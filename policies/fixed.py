@@ -6,8 +6,8 @@ counted by the engine, not here.
 
 from __future__ import annotations
 
-from engine.errors import UserError
 from engine.protocol import Controller, Plan, View, uniform_plan
+from policies.parameters import check_whole
 
 
 class FixedTree(Controller):
@@ -15,11 +15,8 @@ class FixedTree(Controller):
 
     def __init__(self, name: str, depth: int, width: int, nodes: int) -> None:
         """Depth in draft steps (0: no speculation), beam width, nodes kept without the root."""
-        for label, value, least in (("depth", depth, 0), ("width", width, 1), ("nodes", nodes, 1)):
-            if type(value) is not int or value < least:
-                raise UserError(
-                    f"{name}: {label} is {value!r}; expected a whole number of at least {least}"
-                )
+        check_whole(name, 0, depth=depth)
+        check_whole(name, 1, width=width, nodes=nodes)
         self.name = name
         self.depth = depth
         self.width = width
@@ -43,8 +40,7 @@ class Chain(FixedTree):
 
     def __init__(self, k: int = 4) -> None:
         """k: draft steps, at least 1."""
-        if type(k) is not int or k < 1:
-            raise UserError(f"chain: k is {k!r}; expected a whole number of at least 1")
+        check_whole("chain", 1, k=k)
         super().__init__(f"chain({k})", depth=k, width=1, nodes=k)
 
 
@@ -53,6 +49,5 @@ class Eagle3(FixedTree):
 
     def __init__(self, depth: int = 6, width: int = 8, nodes: int = 32) -> None:
         """Draft steps, beam width, nodes kept without the root; each at least 1."""
-        if type(depth) is not int or depth < 1:
-            raise UserError(f"eagle3: depth is {depth!r}; expected a whole number of at least 1")
+        check_whole("eagle3", 1, depth=depth)
         super().__init__(f"eagle3({depth},{width},{nodes})", depth, width, nodes)

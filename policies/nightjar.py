@@ -35,6 +35,7 @@ import numpy as np
 
 from engine.errors import UserError
 from engine.protocol import Controller, Floats, Limits, Outcome, Plan, View, uniform_plan
+from policies.parameters import check_whole
 from policies.spelling import spelled
 
 LONGEST = 5
@@ -106,10 +107,7 @@ class Nightjar(Controller):
         self.name = spelled(
             "nightjar", Nightjar, longest=longest, switch_token_s=switch_token_s, seed=seed
         )
-        if type(longest) is not int or longest < 1:
-            raise UserError(
-                f"{self.name}: longest is {longest!r}; expected a whole number of at least 1"
-            )
+        check_whole(self.name, 1, longest=longest)
         if not 0.0 <= switch_token_s < float("inf"):
             raise UserError(
                 f"{self.name}: switch_token_s is {switch_token_s!r}; expected seconds from 0 on"

@@ -52,6 +52,7 @@ from engine.protocol import (
     View,
     uniform_plan,
 )
+from policies.parameters import check_whole
 from policies.spelling import spelled
 from policies.step_prices import required_pricing, step_prices
 
@@ -114,11 +115,7 @@ class Sequoia(Controller):
             "sequoia", Sequoia, acceptance=acceptance, depth=depth, width=width, nodes=nodes,
             probe=probe,
         )  # fmt: skip
-        for label, size in (("depth", depth), ("width", width), ("nodes", nodes), ("probe", probe)):
-            if type(size) is not int or size < 1:
-                raise UserError(
-                    f"{self.name}: {label} is {size!r}; expected a whole number of at least 1"
-                )
+        check_whole(self.name, 1, depth=depth, width=width, nodes=nodes, probe=probe)
         if acceptance is not None and not _are_chances(acceptance):
             raise UserError(
                 f"{self.name}: acceptance is {acceptance!r}; expected chances by child rank, as in "

@@ -19,8 +19,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.errors import UserError
 from engine.protocol import Controller, Limits, Outcome, Plan, View, uniform_plan
+from policies.parameters import check_whole
 
 WEIGHT = 0.2
 WARM_UP, INTERVAL = 10, 5  # batches
@@ -83,10 +83,7 @@ class SglangEma(Controller):
 
     def __init__(self, steps: int = 3) -> None:
         """steps: draft steps at the start; a bracket without it begins at its middle count."""
-        if type(steps) is not int or steps < 0:
-            raise UserError(
-                f"sglang-ema: steps is {steps!r}; expected a whole number of at least 0"
-            )
+        check_whole("sglang-ema", 0, steps=steps)
         self.name = "sglang-ema" if steps == 3 else f"sglang-ema({steps})"
         self.first_steps = steps
         self.brackets: list[Average] = []

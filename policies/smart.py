@@ -45,6 +45,7 @@ from engine.protocol import (
     View,
     uniform_plan,
 )
+from policies.parameters import check_whole
 from policies.spelling import spelled
 from policies.step_prices import required_pricing
 
@@ -89,11 +90,7 @@ class Smart(Controller):
             raise UserError(
                 f"{self.name}: discount is {discount!r}; expected a number above 0 up to 1"
             )
-        for label, size in (("depth", depth), ("width", width), ("nodes", nodes)):
-            if type(size) is not int or size < 1:
-                raise UserError(
-                    f"{self.name}: {label} is {size!r}; expected a whole number of at least 1"
-                )
+        check_whole(self.name, 1, depth=depth, width=width, nodes=nodes)
         self.discount, self.depth, self.width, self.nodes = discount, depth, width, nodes
         self.reset(Limits())
 

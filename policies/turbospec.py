@@ -30,6 +30,7 @@ import numpy as np
 
 from engine.errors import UserError
 from engine.protocol import Controller, Floats, Limits, Outcome, Plan, View, uniform_plan
+from policies.parameters import check_whole
 from policies.spelling import spelled
 from policies.step_prices import required_pricing, step_prices
 
@@ -70,13 +71,8 @@ class TurboSpec(Controller):
             "turbospec", TurboSpec, longest=longest, interval=interval, weight=weight, rate=rate,
             favour=favour, probe=probe,
         )  # fmt: skip
-        counts = (("longest", longest, 1), ("interval", interval, 1), ("probe", probe, 0))
-        for label, count, least in counts:
-            if type(count) is not int or count < least:
-                raise UserError(
-                    f"{self.name}: {label} is {count!r}; expected a whole number of at least "
-                    f"{least}"
-                )
+        check_whole(self.name, 1, longest=longest, interval=interval)
+        check_whole(self.name, 0, probe=probe)
         for label, share in (("weight", weight), ("rate", rate)):
             if not 0.0 <= share <= 1.0:
                 raise UserError(f"{self.name}: {label} is {share!r}; expected a number of [0, 1]")

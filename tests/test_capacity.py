@@ -248,7 +248,7 @@ def test_a_live_server_of_the_recorded_pair_has_the_capacity_of_its_stand_in(
     estimate = server.capacity_of(mix)
     step_s = server.full_batch_s / SLOTS
     assert estimate == pytest.approx(1 / (20 * step_s + 12 * server.prefill_s_per_token))
-    assert server.capacity_table is None and "capacity estimated" in server.describe()
+    assert server.capacity_table is None and server.capacity_source.startswith("estimated")
     with pytest.raises(UserError, match="no hardware profile"):
         capacity_live.stand_in(server)
 
@@ -264,7 +264,7 @@ def test_a_live_server_of_the_recorded_pair_has_the_capacity_of_its_stand_in(
     try:
         twin = replay_server()
         assert server.capacity_of(mix) == pytest.approx(twin.capacity_of(mix), rel=1e-3)
-        assert "capacity swept" in server.describe()
+        assert server.capacity_source.startswith("swept")
     finally:
         del server.capacity_table
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.request import RequestRecord
 from eval.fidelity.figures import BARS, Line, Measured, compared, figures, measured, stages
-from eval.fidelity.runs import Case, served_on_both
+from eval.fidelity.runs import Case, served_live, served_on_replay
 from policies import registry
 from tests import tiny_recording
 from tests.test_metrics import record
@@ -74,7 +74,9 @@ def test_acceptance_is_the_same_on_both(name: str) -> None:
     live, replay = tiny_recording.live_server(), tiny_recording.replay_server()
     backend = live.backend
     case = Case("a few", lambda: list(tiny_recording.asked(6)), False)
-    runs, replayed = served_on_both(live, replay, registry.make(name), case)
+    controller = registry.make(name)
+    runs = [served_live(live, replay, controller, case) for _ in range(2)]
+    replayed = served_on_replay(replay, controller, case)
     lines = by_name(compared(runs, replayed, case.is_drain))
     if name != "autoregressive":
         assert lines["accepted length by position"].error == 0

@@ -21,6 +21,7 @@ from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.errors import UserError
 from engine.protocol import Controller
 from engine.workload import PRESETS, PromptSet, WorkloadConfig, workload
+from engine.workload.arrivals import counts_in_capacity
 from engine.workload.unapplied import left_out
 from eval.compare import ARRIVING, over
 from eval.contenders import named, subject_of
@@ -197,6 +198,16 @@ def compare(
     return table.build(comparison, classes, title, subject, rng, is_replay, notes)
 
 
+def headline(server: Server, serving: Serving, config: WorkloadConfig) -> str:
+    """Who serves what; where loads are multiples of a live server's capacity, whence that is."""
+    from engine.replay.server import ReplayServer
+
+    told = [server.describe()]
+    if counts_in_capacity(config) and not isinstance(server, ReplayServer):
+        told.append(f"capacity {server.capacity_source}")
+    return " · ".join([*told, described(serving, config)])
+
+
 def described(serving: Serving, config: WorkloadConfig) -> str:
     """The workload in a few words."""
     if config.load is not None:
@@ -235,7 +246,7 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
     subject = subject_of(config.policy, list(controllers))
     rng = np.random.default_rng(config.seed)
     with closing(load_server(serving)) as server, StopRequest() as stop:
-        console.print(f"{server.describe()} · {described(serving, shown)}", highlight=False)
+        console.print(headline(server, serving, shown), highlight=False)
         try:
             report = compare(
                 server, serving, controllers, subject, config.seeds, config.seconds, rng, console,

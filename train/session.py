@@ -83,7 +83,7 @@ def _run(
         run.mark_unfinished("resumed")
         run.write_request(config)
     console.print(
-        f"{server.describe()} · {evaluation.described(serving, work)} · {run.path}",
+        f"{evaluation.headline(server, serving, work)} · {run.path}",
         highlight=False,
         soft_wrap=True,
     )
@@ -173,13 +173,14 @@ def _export(
 ) -> LearnedController:
     from train.export import export
 
-    training = training_figures(model, config, server.describe(), work, report)
+    served = evaluation.headline(server, config.serving, work)
+    training = training_figures(model, config, served, report)
     actions = ActionTable(DEFAULT_CLASSES.names)
     return export(model, run.controller, actions, config.learning.decide_every, training)
 
 
 def training_figures(
-    model: TimedPPO, config: TrainConfig, served: str, work: WorkloadConfig, report: Report | None
+    model: TimedPPO, config: TrainConfig, served: str, report: Report | None
 ) -> dict[str, Any]:
     """Provenance and figures for manifest and card, JSON types only."""
     return {
@@ -189,7 +190,7 @@ def training_figures(
         "updates": model.updates,
         "seconds": round(float(model.trained_s), 1),
         "seed": config.seed,
-        "served": f"{served} · {evaluation.described(config.serving, work)}",
+        "served": served,
         "machine": _machine(),
         "verdict": report.verdict if report is not None else "not compared with anything yet.",
         "notes": list(report.notes) if report is not None else [],

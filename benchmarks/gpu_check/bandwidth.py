@@ -5,14 +5,12 @@ from __future__ import annotations
 from statistics import median
 
 from benchmarks.card_time import measure_bandwidth
-from benchmarks.decoding import decode_s, iterations, requests_of, start
-from benchmarks.gpu_card import CEILING_BYTES, random_prompts
+from benchmarks.decoding import decode_s
+from benchmarks.gpu_card import CEILING_BYTES, one_token_steps
 from benchmarks.gpu_check.frame import Budget, Findings
 from benchmarks.gpu_check.subject import Subject
-from policies.registry import make
 
 STEPS, TINY_STEPS = 48, 8
-SKIPPED = 3
 PROMPT_TOKENS = 64
 TINY_BYTES = 4 * 2**20
 
@@ -27,9 +25,7 @@ def bandwidth(subject: Subject, budget: Budget) -> Findings:
             continue
         server = subject.small if name == "small" else subject.large
         steps = TINY_STEPS if subject.tiny else STEPS
-        requests = requests_of(random_prompts(server, 1, PROMPT_TOKENS), steps + SKIPPED)
-        engine, driver = start(server, requests, make("autoregressive"), 1)
-        outcomes = list(iterations(engine, driver))[SKIPPED:]
+        outcomes = one_token_steps(server, steps, PROMPT_TOKENS)
         step_s = median(decode_s(outcome) for outcome in outcomes)
         weight_bytes = server.decoder.weight_bytes()
         table.append(

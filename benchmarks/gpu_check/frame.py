@@ -10,8 +10,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-from benchmarks.gpu_check.subject import Subject
+if TYPE_CHECKING:
+    from benchmarks.gpu_check.subject import Subject
 
 OVERRUN = 1.1  # times its budget; a part that is under way is brought to its end
 
@@ -57,6 +59,11 @@ def failing_drafter(failures: int) -> list[str]:
     Serving goes on without their drafts, so that neither text nor exit code tells of them.
     """
     return [f"{failures} draft calls raised (the log has the first)"] if failures else []
+
+
+def reason(error: Exception) -> str:
+    """What was raised, in a line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,7 @@ def run_sections(
             try:
                 findings = section.run(subject, budget)
             except Exception as error:  # whatever a card does to one section, the others are run
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
-                findings = Findings("failed", wrong=[reason[:500]])
+                findings = Findings("failed", wrong=[reason(error)])
                 trace = "".join(traceback.format_exception(error, limit=-8))
         seconds = clock() - budget.begun
         if seconds > OVERRUN * section.budget_s:

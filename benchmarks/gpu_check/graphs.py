@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from statistics import median
-from time import perf_counter
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.card_time import call_times
 from benchmarks.gpu_check.frame import Budget, Findings
-from benchmarks.gpu_check.parity import difference
+from benchmarks.gpu_check.parity import difference, tree_sight
 from benchmarks.gpu_check.subject import Subject
-from engine.card import wait_for
 from models.attention import AttentionBackend
 from models.attention_choice import choose_attention
 from models.decoder import Decoder
@@ -112,24 +111,18 @@ def fill(caches: list[KVCache], seed: int) -> None:
 def lay_out(requests: int, tokens: int, vocab: int, seed: int) -> TokenBatch:
     """So many trees of so many tokens behind contexts of `CONTEXT` tokens; parents are random."""
     rng = np.random.default_rng(seed)
-    depth = np.zeros((requests, tokens), np.int64)
-    seen = np.zeros((requests, tokens, CONTEXT + tokens), np.bool_)
-    seen[:, :, :CONTEXT] = True
-    for request in range(requests):
-        for node in range(tokens):
-            if node:
-                parent = int(rng.integers(0, node))
-                seen[request, node, CONTEXT:] = seen[request, parent, CONTEXT:]
-                depth[request, node] = depth[request, parent] + 1
-            seen[request, node, CONTEXT + node] = True
+    sights = [
+        tree_sight([-1, *(int(rng.integers(0, node)) for node in range(1, tokens))], CONTEXT)
+        for _ in range(requests)
+    ]
     offsets = torch.arange(tokens).repeat(requests)
     return TokenBatch(
         tokens=torch.from_numpy(rng.integers(0, vocab, requests * tokens)),
-        positions=CONTEXT + torch.from_numpy(depth).flatten(),
+        positions=CONTEXT + torch.cat([depth for _, depth in sights]),
         slots=torch.arange(requests).repeat_interleave(tokens),
         rows=CONTEXT + offsets,
         offsets=offsets,
-        mask=torch.from_numpy(seen),
+        mask=torch.stack([seen for seen, _ in sights]),
         first_slot=0,
         end_slot=requests,
     )
@@ -143,11 +136,4 @@ def run(network: Decoder, batch: TokenBatch, cache: KVCache) -> Tensor:
 
 @torch.inference_mode()
 def _milliseconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        wait_for(device)
-        begun = perf_counter()
-        call()
-        wait_for(device)
-        times.append(1e3 * (perf_counter() - begun))
-    return median(times)
+    return 1e3 * median(call_times(device, call, repeats))

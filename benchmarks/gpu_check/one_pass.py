@@ -32,11 +32,9 @@ def run_once(operators: Operators, heads: Heads, dtype: torch.dtype, device: tor
     Raises what they raise, and ValueError where attention over values of 1 is not 1.
     """
     for tokens, masked in ((FEW, True), (FEW, False), (MANY, False)):
-        mask = torch.ones(1, tokens, tokens, dtype=torch.bool).tril()
+        batch = TokenBatch.whole(torch.arange(tokens))
         if masked:
-            mask[0, -1, -2] = False  # two siblings
-        rows = torch.arange(tokens)
-        batch = TokenBatch(rows, rows, torch.zeros_like(rows), rows, rows, mask, 0, 1)
+            batch.mask[0, -1, -2] = False  # two siblings
         pages = MANY // PAGE_SIZE
         cache = KVCache(1, pages, heads.kv, PAGE_SIZE, heads.dim, dtype, device)
         cache.use_tables(np.arange(pages)[None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -96,32 +97,34 @@ def read_logits(decoder: Decoder) -> Tensor:
     n, tree = PROMPT_TOKENS, len(TREE_PARENTS)
     tokens = torch.from_numpy(rng.integers(0, decoder.config.vocab_size, n + tree))
     cache = decoder.new_cache(1, n + tree)
-    rows = torch.arange(n)
-    mask = torch.ones(1, n, n, dtype=torch.bool).tril()
-    prompt = TokenBatch(tokens[:n], rows, torch.zeros_like(rows), rows, rows, mask, 0, 1)
-    seen = torch.zeros(1, tree, n + tree, dtype=torch.bool)
-    seen[:, :, :n] = True
-    depth = torch.zeros(tree, dtype=torch.int64)
-    for node, parent in enumerate(TREE_PARENTS):
-        if parent >= 0:
-            seen[0, node, n:] = seen[0, parent, n:]
-            depth[node] = depth[parent] + 1
-        seen[0, node, n + node] = True
+    seen, depth = tree_sight(TREE_PARENTS, n)
     offsets = torch.arange(tree)
     nodes = TokenBatch(
-        tokens[n:], n + depth, torch.zeros_like(offsets), n + offsets, offsets, seen, 0, 1
+        tokens[n:], n + depth, torch.zeros_like(offsets), n + offsets, offsets, seen[None], 0, 1
     )
-    parts = [decoder.logits(decoder.forward(batch, cache)[0]) for batch in (prompt, nodes)]
+    passes = TokenBatch.whole(tokens[:n]), nodes
+    parts = [decoder.logits(decoder.forward(batch, cache)[0]) for batch in passes]
     return torch.cat([part.float().cpu() for part in parts])
+
+
+def tree_sight(parents: Sequence[int], context: int) -> tuple[Tensor, Tensor]:
+    """Rows that nodes [N] behind a context see, bool [N, context + N], and their depths from 0.
+
+    A parent stands before its children; -1 is the context's last token.
+    """
+    seen = torch.eye(len(parents), dtype=torch.bool)
+    depth = torch.zeros(len(parents), dtype=torch.int64)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            seen[node] |= seen[parent]
+            depth[node] = depth[parent] + 1
+    return torch.cat((seen.new_ones(len(parents), context), seen), dim=1), depth
 
 
 @torch.inference_mode()
 def logits_after(decoder: Decoder, text: list[int]) -> Tensor:
     """Logits [vocabulary] after a text that is read whole."""
-    rows = torch.arange(len(text))
-    mask = torch.ones(1, len(text), len(text), dtype=torch.bool).tril()
-    slots = torch.zeros_like(rows)
-    batch = TokenBatch(torch.tensor(text), rows, slots, rows, rows, mask, 0, 1)
+    batch = TokenBatch.whole(torch.tensor(text))
     hidden, _ = decoder.forward(batch, decoder.new_cache(1, len(text)))
     return decoder.logits(hidden[-1:])[0].float().cpu()
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.gpu_check.frame import reason
 from benchmarks.gpu_check.one_pass import Heads, run_once
 from engine.protocol import Limits
 from engine.serving import LiveConfig, LiveServer
 from engine.tiny import tiny_server
-from models.attention_choice import FLASHINFER_DTYPES
+from models.attention_choice import resolve_attention
 from models.errors import UserError
 from models.flashinfer_attention import import_flashinfer
 from models.model_cache import cache_root, is_complete
@@ -77,8 +78,7 @@ class Subject:
         except UserError as error:
             return str(error)
         except Exception as error:  # a compiler's, a driver's, a kernel's: the rest is checked
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
-            return f"it does not run ({reason}); to compile its kernels {COMPILES}"
+            return f"it does not run ({reason(error)}); to compile its kernels {COMPILES}"
         return ""
 
     @cached_property
@@ -117,8 +117,8 @@ class Subject:
 
     def attention(self, dtype: torch.dtype, device: torch.device) -> str:
         """FlashInfer's where it serves and can be had, else plain, so that the rest is checked."""
-        served = device.type == "cuda" and dtype in FLASHINFER_DTYPES
-        return "flashinfer" if served and not self.lacking else "plain"
+        name = resolve_attention("auto", dtype, device)
+        return "plain" if name == "flashinfer" and self.lacking else name
 
     def server(self, size: str, dtype: torch.dtype, device: torch.device) -> LiveServer:
         """The "small" or "large" pair, made if it never was."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchmarks.decoding import decode_s, iterations, requests_of
 from benchmarks.gpu_card import random_prompts
-from benchmarks.gpu_check.frame import Budget, Findings, failing_drafter
+from benchmarks.gpu_check.frame import Budget, Findings, failing_drafter, reason
 from benchmarks.gpu_check.scripted import CHANCES, Script, scripted
 from benchmarks.gpu_check.subject import Subject
 from engine.serving import LiveServer
@@ -59,8 +59,7 @@ def throughput(server: LiveServer, subject: Subject, budget: Budget) -> Findings
                     row.append(cell(server, script, spec, batch, most, share_s))
                 except Exception as error:  # whatever it raises, the next one is measured
                     row.append(BROKEN)
-                    reason = " ".join(f"{type(error).__name__}: {error}".split())
-                    wrong.append(f"{spec} at batch {batch}: {reason[:300]}")
+                    wrong.append(f"{spec} at batch {batch}: {reason(error)}")
             table.append(row)
     ranks = ", ".join(f"{chance:g}" for chance in CHANCES[0])
     return Findings(

@@ -1,6 +1,6 @@
 """What the engine loop asks of a backend.
 
-`live` runs networks; `replay` (to come) looks up what `live` recorded.
+`live` runs networks; `engine.replay.backend` looks up what a live engine recorded.
 """
 
 from __future__ import annotations

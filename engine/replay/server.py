@@ -45,8 +45,8 @@ DATA = Path(__file__).resolve().parent / "data"
 DEFAULT_RECORDING = DATA / "smollm2-135m-eagle3"
 DEFAULT_PROFILE = DATA / "profiles" / "smollm2-135m-eagle3.json"
 DECISION_S = 300e-6
-"""What a decision costs on replay, whoever takes it: near what live runs measured for fixed trees and
-`sglang-ema` (docs/results/fidelity.md, "time of controller")."""
+"""What a decision costs on replay, whoever takes it: near what live runs measured for fixed trees
+and `sglang-ema` (docs/results/fidelity.md, "time of controller")."""
 PROBE_CONTEXT_TOKENS = 74
 """The middle of the requests by which a live server measures itself: prompts of 64, 21 tokens
 out."""

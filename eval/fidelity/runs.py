@@ -79,18 +79,6 @@ def served_on_replay(replay: ReplayServer, controller: Controller, case: Case) -
     return served(replay.engine(case.requests()), controller)
 
 
-def served_on_both(
-    live: LiveServer,
-    replay: ReplayServer,
-    controller: Controller,
-    case: Case,
-    live_runs: int = 2,
-) -> tuple[list[Measured], Measured]:
-    """A case served `live_runs` times live and once on replay."""
-    runs = [served_live(live, replay, controller, case) for _ in range(live_runs)]
-    return runs, served_on_replay(replay, controller, case)
-
-
 @contextmanager
 def forced(live: LiveServer, replay: ReplayServer) -> Iterator[Callable[[list[Request]], None]]:
     """Within, the live server says what was recorded of the requests that it was last given."""

@@ -19,7 +19,8 @@ from engine.replay.power_levels import LEVELS, Level
 from engine.settings import EngineSettings
 
 PASSES = ("verify", "draft_first", "draft_next", "prefill", "host")
-VERIFY, DRAFT_FIRST, DRAFT_NEXT, PREFILL, HOST = range(len(PASSES))
+# Not Python's whole numbers: Numba would compile what they are handed to for each by itself.
+VERIFY, DRAFT_FIRST, DRAFT_NEXT, PREFILL, HOST = map(np.int64, range(len(PASSES)))
 TERMS = np.dtype([("kv_token_s", "f8"), ("attended_s", "f8"), ("request_s", "f8")])
 Whole = int | np.int64
 POWER = np.dtype([("tokens", "f8"), ("watts", "f8")])
@@ -115,7 +116,7 @@ def _watts(stages: StagePower, most_tokens: dict[str, int]) -> Floats:
 
 
 @njit(cache=True, error_model="numpy")
-def pass_s(costs: Costs, kind: int, tokens: int, kv_tokens: int, requests: int) -> float:
+def pass_s(costs: Costs, kind: Whole, tokens: Whole, kv_tokens: Whole, requests: Whole) -> float:
     """Seconds of one pass, as `PassCost.at` has them."""
     return cost_s(costs.curve_s[kind, tokens], costs.terms[kind], tokens, kv_tokens, requests)
 
@@ -129,7 +130,9 @@ def cost_s(curve_s: float, terms: Any, tokens: Whole, kv_tokens: Whole, requests
 
 
 @njit(cache=True)
-def work(replica: Any, costs: Costs, kind: int, tokens: int, kv_tokens: int, requests: int) -> None:
+def work(
+    replica: Any, costs: Costs, kind: Whole, tokens: Whole, kv_tokens: Whole, requests: Whole
+) -> None:
     """Do one pass of the replica's, a REPLICA: on its stopwatch, not yet on its clock."""
     seconds = pass_s(costs, kind, tokens, kv_tokens, requests)
     replica.work_s += seconds

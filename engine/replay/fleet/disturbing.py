@@ -1,7 +1,7 @@
 """What goes wrong on a replica, read at its own clock: the fleet's `engine.replay.effects`.
 
 A replica whose episode has no disturbance pays for one look at `is_disturbed` a pass. Callers hand
-numbers over as `np.int64`, so that each kernel is compiled once.
+numbers that may be constants over as `np.int64`: Numba would compile a kernel for each by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from engine.replay.drift import chance, comes_right, conditional
-from engine.replay.fleet.costs import DRAFT_FIRST, DRAFT_NEXT, Whole, cost_s
+from engine.replay.fleet.costs import DRAFT_FIRST, DRAFT_NEXT, Whole, cost_s, work
 from engine.replay.fleet.state import Book, FleetState, Record
 from engine.replay.fleet.trees import is_drafted
 from engine.replay.power_levels import LEVELS, level_of
@@ -20,7 +20,7 @@ from engine.workload.disturbances import DRAFT_TIME, POWER_CAP
 
 
 @njit(cache=True)
-def value_now(r: Whole, kind: int, fleet: FleetState) -> float:
+def value_now(r: Whole, kind: np.int64, fleet: FleetState) -> float:
     """The value of a kind, of COLUMNS, at replica r's clock."""
     replica, clock_s = fleet.replicas[r], fleet.replicas[r].clock_s
     replica.change_point = seek(fleet.wrong, r, clock_s, replica.change_point)
@@ -28,19 +28,40 @@ def value_now(r: Whole, kind: int, fleet: FleetState) -> float:
 
 
 @njit(cache=True)
-def disturbed_pass(
-    r: Whole, kind: Whole, tokens: Whole, kv_tokens: Whole, requests: Whole, fleet: FleetState
+def do_pass(
+    r: Whole,
+    kind: np.int64,
+    tokens: np.int64,
+    kv_tokens: np.int64,
+    requests: np.int64,
+    fleet: FleetState,
 ) -> None:
-    """One pass of replica r, slowed by what holds at its clock; `costs.work` is without."""
+    """One pass of replica r: `costs.work`, slowed by what holds at its clock."""
+    if fleet.replicas[r].is_disturbed:
+        _disturbed_pass(r, kind, tokens, kv_tokens, requests, fleet)
+    else:
+        work(fleet.replicas[r], fleet.costs, kind, tokens, kv_tokens, requests)
+
+
+@njit(cache=True)
+def _disturbed_pass(
+    r: Whole,
+    kind: np.int64,
+    tokens: np.int64,
+    kv_tokens: np.int64,
+    requests: np.int64,
+    fleet: FleetState,
+) -> None:
+    """The same where something holds."""
     replica, costs = fleet.replicas[r], fleet.costs
     curve_s, terms = costs.curve_s[kind, tokens], costs.terms[kind]
     watts, factor = costs.pass_watts[kind, tokens], 1.0
     if replica.has_caps:
-        row = costs.levels.row[level_of(value_now(r, POWER_CAP, fleet))]
+        row = costs.levels.row[level_of(value_now(r, np.int64(POWER_CAP), fleet))]
         curve_s, terms = costs.levels.curve_s[row, kind, tokens], costs.levels.terms[row, kind]
         watts = costs.levels.pass_watts[row, kind, tokens]
     if replica.has_slow_drafts and kind in (DRAFT_FIRST, DRAFT_NEXT):
-        factor = value_now(r, DRAFT_TIME, fleet)
+        factor = value_now(r, np.int64(DRAFT_TIME), fleet)
     seconds = factor * cost_s(curve_s, terms, tokens, kv_tokens, requests)
     replica.work_s += seconds
     replica.joules += seconds * watts
@@ -52,7 +73,7 @@ def cap_watts_now(r: int, fleet: FleetState) -> float:
     constant_watts, peak_watts = fleet.rules.power_cap_watts, fleet.rules.peak_watts
     if not fleet.replicas[r].has_caps:
         return constant_watts
-    level = level_of(value_now(r, POWER_CAP, fleet))
+    level = level_of(value_now(r, np.int64(POWER_CAP), fleet))
     return min(peak_watts * level / LEVELS if level < LEVELS else np.inf, constant_watts)
 
 
@@ -92,7 +113,7 @@ def _mended(slot: Record, acceptance: float, key: np.uint64, book: Book) -> int:
                 right, right_rank = i - first, drafted
         if right < 0 and best >= 0:
             parent = -1 if above == ROOT else above
-            given_parent = conditional(book.probability, first, best, parent)
+            given_parent = conditional(book.probability, first, best, np.int64(parent))
             number = chance(key, slot.text, slot.emitted - 1, path + 1)
             if comes_right(number, acceptance, given_parent):
                 right, right_rank = best, best_rank

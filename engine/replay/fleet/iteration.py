@@ -18,9 +18,8 @@ from engine.replay.fleet.costs import (
     VERIFY,
     spend_since,
     step_joules,
-    work,
 )
-from engine.replay.fleet.disturbing import disturbed_pass, drift_path, value_now
+from engine.replay.fleet.disturbing import do_pass, drift_path, value_now
 from engine.replay.fleet.ending import end_request
 from engine.replay.fleet.pressure import give_way
 from engine.replay.fleet.prompts import ends_output
@@ -35,10 +34,10 @@ def iterate(r: int, plan: FleetPlan, fleet: FleetState) -> None:
     replica, tally, decision_s = fleet.replicas[r], fleet.tally[r], fleet.rules.decision_s
     replica.clock_s += decision_s
     if replica.has_pressure:
-        give_way(np.int64(r), fleet)
+        give_way(r, fleet)
     planned = _plan_trees(r, plan, fleet)
     if replica.has_drift:
-        replica.acceptance = value_now(np.int64(r), ACCEPTANCE, fleet)
+        replica.acceptance = value_now(r, np.int64(ACCEPTANCE), fleet)
     draft_s = _draft(r, fleet)
     if planned > plan.node_budget[r]:
         share_budget(fleet.slots[r], plan.node_budget[r], fleet.book)
@@ -109,11 +108,8 @@ def _draft(r: int, fleet: FleetState) -> float:
             requests += 1
         if requests > 0:
             kind = DRAFT_FIRST if step == 1 else DRAFT_NEXT
-            if replica.is_disturbed:
-                load = np.int64(rows), np.int64(kv_tokens), np.int64(requests)
-                disturbed_pass(np.int64(r), np.int64(kind), *load, fleet)
-            else:
-                work(replica, fleet.costs, kind, rows, kv_tokens, requests)
+            load = np.int64(rows), np.int64(kv_tokens), np.int64(requests)
+            do_pass(r, kind, *load, fleet)
     return spend_since(replica, begun_s)
 
 
@@ -145,7 +141,7 @@ def _walk(r: int, fleet: FleetState) -> int:
 
 
 @njit(cache=True)
-def _charge(r: int, kind: int, verified: int, fleet: FleetState) -> float:
+def _charge(r: int, kind: np.int64, verified: int, fleet: FleetState) -> float:
     """Charge a pass over the verified nodes of all that decode; returns the seconds."""
     replica, slots = fleet.replicas[r], fleet.slots[r]
     kv_tokens = requests = 0
@@ -155,11 +151,8 @@ def _charge(r: int, kind: int, verified: int, fleet: FleetState) -> float:
             requests += 1
     begun_s = replica.work_s
     if requests > 0:  # else all who decoded had to give way
-        if replica.is_disturbed:
-            load = np.int64(verified), np.int64(kv_tokens), np.int64(requests)
-            disturbed_pass(np.int64(r), np.int64(kind), *load, fleet)
-        else:
-            work(replica, fleet.costs, kind, verified, kv_tokens, requests)
+        load = np.int64(verified), np.int64(kv_tokens), np.int64(requests)
+        do_pass(r, kind, *load, fleet)
     return spend_since(replica, begun_s)
 
 

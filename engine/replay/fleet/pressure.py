@@ -21,7 +21,7 @@ from engine.workload.disturbances import MEMORY
 def withdraw(r: Whole, fleet: FleetState) -> None:
     """Note how many slots may be held at replica r's clock."""
     slots = fleet.slots.shape[1]
-    withdrawn = min(int(value_now(r, MEMORY, fleet) * slots), slots - 1)
+    withdrawn = min(int(value_now(r, np.int64(MEMORY), fleet) * slots), slots - 1)
     fleet.replicas[r].allowed = slots - withdrawn
 
 
@@ -112,8 +112,9 @@ def _parked(parked: Record, q: Whole) -> int:
 @njit(cache=True)
 def _copy(of: History, r: Whole, s: Whole, to: History, t: Whole) -> None:
     """What was proposed to slot s, to place t."""
-    to.proposed[r, t], to.accepted[r, t] = of.proposed[r, s], of.accepted[r, s]
-    to.since_proposed[r, t] = of.since_proposed[r, s]
+    for d in range(of.proposed.shape[2]):  # assigning whole rows takes seconds to compile
+        to.proposed[r, t, d], to.accepted[r, t, d] = of.proposed[r, s, d], of.accepted[r, s, d]
+        to.since_proposed[r, t, d] = of.since_proposed[r, s, d]
 
 
 @njit(cache=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from engine.replay.fleet.costs import PREFILL, spend_since, work
-from engine.replay.fleet.disturbing import disturbed_pass
+from engine.replay.fleet.costs import PREFILL, spend_since
+from engine.replay.fleet.disturbing import do_pass
 from engine.replay.fleet.ending import end_request
 from engine.replay.fleet.state import FleetState, Record
 from engine.replay.fleet.waiting import goes_before
@@ -26,11 +26,8 @@ def read_prompts(r: int, fleet: FleetState) -> None:
         start, end = slot.prefilled, min(slot.to_prefill, slot.prefilled + left)
         is_last = end == slot.to_prefill
         begun_s = replica.work_s
-        if replica.is_disturbed:
-            load = np.int64(end - start), np.int64(start), np.int64(is_last)
-            disturbed_pass(np.int64(r), np.int64(PREFILL), *load, fleet)
-        else:
-            work(replica, fleet.costs, PREFILL, end - start, start, int(is_last))
+        load = np.int64(end - start), np.int64(start), np.int64(is_last)
+        do_pass(r, PREFILL, *load, fleet)
         replica.prefill_s += spend_since(replica, begun_s)
         replica.prefilled += end - start
         replica.chunks += 1

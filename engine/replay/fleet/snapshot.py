@@ -24,7 +24,7 @@ CARRIER = Carrier(
         FleetState: LeftOut(constant=("rules", "classes", "book"), rebuilt=("costs",)),
     },
     records=(RecordedRequest, SamplingParams),
-    rebuild={Fleet: Fleet.prepare_levels},
+    rebuild={Fleet: Fleet.prepare_levels},  # of power caps, which are left out with the costs
 )
 
 
@@ -40,7 +40,6 @@ def put_back(fleet: Fleet, snapshot: Snapshot) -> None:
     """
     check_origin(snapshot, "Fleet", made_on_of(fleet))
     CARRIER.unpack(snapshot.state, fleet)
-    fleet.prepare_levels()  # of power caps, which are left out with the costs
 
 
 def made_on_of(fleet: Fleet) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from engine.protocol import Bools
@@ -69,7 +68,7 @@ def reach_decision(r: int, fleet: FleetState) -> None:
     _begin(replica)
     while replica.clock_s < horizon_s and not replica.ready:
         if replica.has_pressure:
-            withdraw(np.int64(r), fleet)
+            withdraw(r, fleet)
         take_arrivals(r, fleet)
         fill_slots(r, fleet)
         if slots["active"].any():

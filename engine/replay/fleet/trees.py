@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from engine.protocol import Floats, Ints
+from engine.replay.fleet.costs import Whole
 from engine.replay.fleet.state import Book, Record
 from engine.replay.lookup import ranked
 from engine.replay.recording import ROOT
@@ -77,14 +78,14 @@ def share_budget(slots: Record, budget: int, book: Book) -> None:
         if slots[s].nodes > 0 and _go_on(slots[s], s, book.first_node[slots[s].place], book, heads):
             line[length] = s
             length += 1
-            _make_way(length, line, book, heads)
+            _make_way(np.int64(length), line, book, heads)
     for _ in range(max(budget, 0)):
         if length == 0:
             break
         s = line[length - 1]
         taken[s] += 1
         if taken[s] < slots[s].nodes and _go_on(slots[s], s, heads.node[s] + 1, book, heads):
-            _make_way(length, line, book, heads)
+            _make_way(np.int64(length), line, book, heads)
         else:
             length -= 1
     for s in range(count):
@@ -111,7 +112,7 @@ def _go_on(slot: Record, s: int, start: int, book: Book, heads: Heads) -> bool:
 
 
 @njit(cache=True)
-def _make_way(length: int, line: Ints, book: Book, heads: Heads) -> None:
+def _make_way(length: Whole, line: Ints, book: Book, heads: Heads) -> None:
     """Move the last of the line's `length` slots to where it belongs among the others."""
     at, s = length - 1, line[length - 1]
     while at > 0 and _goes_before(line[at - 1], s, book, heads):

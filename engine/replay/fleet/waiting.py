@@ -86,7 +86,7 @@ def _admit(r: int, s: int, q: int, fleet: FleetState) -> None:
     """The slot is the request's; what the last one has left there is wiped out."""
     slot, request, history = fleet.slots[r, s], fleet.requests[r, q], fleet.history
     if request.preempted > 0:
-        come_back(np.int64(r), np.int64(s), np.int64(q), fleet)
+        come_back(r, s, q, fleet)
         return
     slot.active, slot.decoding = True, False
     slot.request, slot.slo_class, slot.text = q, request.slo_class, request.text
