@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.kernels.logistic_moments import logistic_moments
 from engine.protocol import (
     Bools,
     Candidates,
@@ -89,18 +90,11 @@ class AcceptanceEstimator:
         return 1.0 / (1.0 + np.exp(-(self.weight * margin + self.bias)))
 
     def learn(self, margin: Floats, predicted: Floats, admitted: Ints, accepted: Ints) -> None:
-        """A step's verification: so many drafts of each request admitted, so many accepted [n].
-
-        The chain reached position j, from 0, where j drafts before it were accepted.
-        """
-        position = np.arange(margin.shape[1])
-        reached = (position <= accepted[:, None]) & (position < admitted[:, None])
-        spread = np.where(reached, predicted * (1.0 - predicted), 0.0)
-        missed = np.where(reached, (position < accepted[:, None]) - predicted, 0.0)
-        moments = spread * margin**2, spread * margin, spread
-        self._curvature += np.array([m.sum(0) for m in moments])
-        self._gradient += np.array([(missed * margin).sum(0), missed.sum(0)])
-        self._seen += reached.sum(0)
+        """A step's verification: so many drafts of each request admitted, so many accepted [n]."""
+        curvature, gradient, seen = logistic_moments(margin, predicted, admitted, accepted)
+        self._curvature += curvature
+        self._gradient += gradient
+        self._seen += seen
         self._steps += 1
         if self._steps == self.refit:
             self._fit()
@@ -144,6 +138,9 @@ class AdaptiveVerification(Controller):
         """The estimator knows nothing."""
         self.estimator = AcceptanceEstimator(self.steps, self.refit, self.least)
         self._margin = self._predicted = np.zeros((limits.slots, self.steps))
+        # The first call loads the kernel, which must not be charged to a decision.
+        nobody = np.zeros(0, np.int64)
+        logistic_moments(self._margin[:0], self._margin[:0], nobody, nobody)
 
     def plan(self, view: View) -> Plan:
         """All chains in full; `select` trims them."""
@@ -175,8 +172,7 @@ class AdaptiveVerification(Controller):
         tokens[0] = planned  # in one question, which costs as much as many
         verify_s = pricing.verify_s(tokens)
         all_but_s = pricing.step_s(plan) - float(verify_s[0])
-        seconds: Floats = np.delete(verify_s, 0) + all_but_s
-        return seconds
+        return verify_s[1:] + all_but_s
 
     def observe(self, outcome: Outcome) -> None:
         """What was verified teaches the estimator; an answer's end is no rejection."""
@@ -184,8 +180,8 @@ class AdaptiveVerification(Controller):
         self.estimator.learn(
             self._margin[whole],
             self._predicted[whole],
-            outcome.proposed[whole].sum(1),
-            outcome.accepted[whole].sum(1),
+            outcome.proposed.sum(1)[whole],
+            outcome.accepted.sum(1)[whole],
         )
 
 
@@ -195,6 +191,6 @@ def margins(candidates: Candidates, size: Ints, steps: int) -> Floats:
     most = min(steps, candidates.probability.shape[1])
     drafted = np.arange(most) < size[:, None]
     np.copyto(reached[:, 1 : most + 1], candidates.probability[:, :most], where=drafted)
-    chance = np.clip(reached[:, 1:] / reached[:, :-1], LEAST_CHANCE, MOST_CHANCE)
+    chance = np.minimum(np.maximum(reached[:, 1:] / reached[:, :-1], LEAST_CHANCE), MOST_CHANCE)
     margin: Floats = np.log(chance) - np.log1p(-chance)
     return margin

@@ -54,8 +54,11 @@ def fused(confidence: Floats, agreement: Floats, weight: float) -> Floats:
     return weight * confidence + (1.0 - weight) * agreement
 
 
-def between(signal: Floats, ends: Ends) -> Ints:
-    """Whole numbers between the ends, in step with the signal; halves go to the even one."""
+def between(signal: Floats, ends: Ends | Ints) -> Ints:
+    """Whole numbers between the ends, in step with the signal; halves go to the even one.
+
+    Of ends [2, n, 1] a row [n, S] each.
+    """
     low, high = ends
     sizes: Ints = low + np.rint(signal * (high - low)).astype(np.int64)
     return sizes
@@ -111,6 +114,7 @@ class AdaptiveSpec(Controller):
                 )
         self.margin, self.weight, self.memory = margin, weight, memory
         self.depth, self.width, self.nodes, self.static = depth, width, nodes, static
+        self._ends = np.array([depth, width, nodes]).T[..., None]  # [2, 3, 1]
         self.warm_up, self.probe = warm_up, probe
         self.lossless = margin >= 1.0
         self.reset(Limits())
@@ -134,15 +138,11 @@ class AdaptiveSpec(Controller):
                 shares[slot] = average.value
         agreement = np.array(shares)
         signal = fused(self._confidence(view, agreement), agreement, self.weight)
-        depth = np.minimum(between(signal, self.depth), limits.max_depth)
-        due = (depth == 0) & (view.since_proposed[:, 0] >= self.probe)
-        width = np.minimum(between(signal, self.width), limits.max_width)
-        nodes = np.minimum(between(signal, self.nodes), limits.max_nodes)
-        return static._replace(
-            depth=np.where(due, 1, depth),
-            width=np.where(due, 1, width),
-            nodes=np.where(due, 1, nodes),
-        )
+        most = np.array([[limits.max_depth], [limits.max_width], [limits.max_nodes]])
+        sizes = np.minimum(between(signal, self._ends), most)
+        due = (sizes[0] == 0) & (view.since_proposed[:, 0] >= self.probe)
+        depth, width, nodes = np.where(due, 1, sizes)
+        return static._replace(depth=depth, width=width, nodes=nodes)
 
     def _confidence(self, view: View, agreement: Floats) -> Floats:
         """c [S], with what stands in for it where the drafter has not spoken yet."""
@@ -154,10 +154,10 @@ class AdaptiveSpec(Controller):
         """Shares of the proposed depth that were accepted go into the averages."""
         proposed, accepted = outcome.proposed.sum(1).tolist(), outcome.accepted.sum(1).tolist()
         shares: list[float] = []
-        for slot, average in self.requests.by_slot.items():
+        for slot in sorted(self.requests.by_slot):
             if proposed[slot]:
                 shares.append(accepted[slot] / proposed[slot])
-                average.feed(shares[-1], self.memory)
+                self.requests.by_slot[slot].feed(shares[-1], self.memory)
         if shares:
             self.batch.feed(sum(shares) / len(shares), self.memory)
             self.drafted += 1

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.errors import UserError
+from engine.kernels.variance_ratio import variance_ratio
 from engine.protocol import Controller, Floats, Ints, Limits, Outcome, Plan, View, uniform_plan
 from policies.parameters import check_whole
 from policies.per_request import PerRequest
@@ -41,30 +42,6 @@ from policies.spelling import spelled
 
 SHORT, LONG, DECAY, STEEPNESS = 10, 30, 0.85, 2.0
 SHORTEST, FIRST, CALIBRATION, STRETCH = 2, 4, 30, 1.0
-STILL, STILL_RATIO = 1e-6, 20.0
-
-
-def weighted_variance(history: Floats, ages: Ints, window: Ints, decay: float) -> Floats:
-    """Variance [n] of the entries of history [n, N] that are younger than `window` [n].
-
-    `ages` [n, N] of [0, N): 0 is the newest, which weighs most.
-    """
-    weights = (decay ** np.arange(history.shape[1]))[ages] * (ages < window[:, None])
-    total = np.maximum(weights.sum(1), np.finfo(float).tiny)  # a window of nothing has variance 0
-    mean = (weights * history).sum(1) / total
-    spread: Floats = (weights * (history - mean[:, None]) ** 2).sum(1) / total
-    return spread
-
-
-def variance_ratio(history: Floats, count: Ints, short: int, decay: float) -> Floats:
-    """WVIR [n] of histories [n, N] into which `count` [n] entries were written, round and round."""
-    size = history.shape[1]
-    ages = (count[:, None] - 1 - np.arange(size)) % size
-    known = np.minimum(count, size)
-    long = weighted_variance(history, ages, known, decay)
-    recent = weighted_variance(history, ages, np.maximum(known * short // size, 1), decay)
-    ratio = np.where(long < STILL, STILL_RATIO, recent / np.maximum(long, STILL))
-    return np.where(count < 2, 0.0, ratio)
 
 
 def scale(divergence: Floats, steepness: float) -> Floats:
@@ -74,7 +51,7 @@ def scale(divergence: Floats, steepness: float) -> Floats:
 
 def lengths(instability: Floats, shortest: Ints, longest: Ints) -> Ints:
     """SL, rounded up, from SF · WVIR and the two bounds."""
-    kept = np.clip(1.0 - instability, 0.0, 1.0)
+    kept = np.minimum(np.maximum(1.0 - instability, 0.0), 1.0)
     return shortest + np.ceil(kept * (longest - shortest)).astype(np.int64)
 
 
@@ -167,6 +144,8 @@ class Dsde(Controller):
         self.requests: PerRequest[Course] = PerRequest()
         self.limits = limits
         self.last_cap = self.first
+        # The first call loads the kernel, which must not be charged to a decision.
+        variance_ratio(np.zeros((1, self.long)), np.zeros(1, np.int64), self.short, self.decay)
 
     def plan(self, view: View) -> Plan:
         """A chain for each request that decodes."""
@@ -176,9 +155,8 @@ class Dsde(Controller):
         begin = min(max(self.last_cap, shortest), most)
         courses = self.requests.recall(view, lambda: Course(begin, np.zeros(self.long)))
         depth = np.full(view.limits.slots, shortest)
+        depth[list(courses)] = [course.steps for course in courses.values()]
         settled = {slot: course for slot, course in courses.items() if course.longest is not None}
-        for slot, course in courses.items():
-            depth[slot] = course.steps
         if settled:
             slots = list(settled)
             steps = self._steps(list(settled.values()), shortest, most)
@@ -192,8 +170,9 @@ class Dsde(Controller):
     def _steps(self, courses: list[Course], shortest: int, most: int) -> Ints:
         """SL of requests that have calibrated themselves."""
         history = np.concatenate([course.history for course in courses]).reshape(-1, self.long)
-        count = np.array([course.count for course in courses])
-        longest = np.clip([course.longest or 0 for course in courses], shortest, most)
+        count = np.array([course.count for course in courses], np.int64)
+        longest = np.array([course.longest or 0 for course in courses], np.int64)
+        longest = np.minimum(np.maximum(longest, shortest), most)
         factor = scale(np.array([course.last for course in courses]), self.steepness)
         ratio = variance_ratio(history, count, self.short, self.decay)
         return lengths(factor * ratio, np.full(len(courses), shortest), longest)

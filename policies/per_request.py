@@ -15,6 +15,7 @@ import numpy as np
 from engine.protocol import Outcome, View
 
 PATIENCE = 1000  # plans
+NOBODY = -(2**63)  # no request has that id
 Memory = TypeVar("Memory")
 
 
@@ -24,32 +25,38 @@ class PerRequest(Generic[Memory]):
     def __init__(self) -> None:
         """Remembers nothing."""
         self.by_slot: dict[int, Memory] = {}
-        """Of the requests that decode under the latest plan."""
-        self._ids: dict[int, int] = {}
-        self._known: dict[int, tuple[Memory, int]] = {}  # with the plan that saw it last, in order
+        """Of the requests that decode under the latest plan; in no order."""
+        self._ids = np.zeros(0, np.int64)  # [S] of these requests, NOBODY where none decodes
+        self._away: dict[int, tuple[Memory, int]] = {}
+        """Of those who do not decode, with the plan that saw them last, in that order."""
         self._plans = 0
 
     def __len__(self) -> int:
         """Requests that are remembered."""
-        return len(self._known)
+        return len(self.by_slot) + len(self._away)
 
     def recall(self, view: View, new: Callable[[], Memory]) -> dict[int, Memory]:
         """By slot, the memory of every request that decodes; `new()` of one that is not known."""
+        if len(self._ids) != len(view.active):
+            self._ids = np.full(len(view.active), NOBODY)
         self._plans += 1
-        slots = np.flatnonzero(view.active)
-        self._ids = dict(zip(slots.tolist(), view.request[slots].tolist(), strict=True))
-        self.by_slot = {}
-        for slot, request in self._ids.items():
-            found = self._known.pop(request, None)
-            memory = new() if found is None else found[0]
-            self._known[request] = memory, self._plans  # at the end: seen last
-            self.by_slot[slot] = memory
-        while self._plans - next(iter(self._known.values()), (None, self._plans))[1] > PATIENCE:
-            del self._known[next(iter(self._known))]
+        ids = np.where(view.active, view.request, NOBODY)
+        # Few slots change hands from plan to plan. All leave first: somebody may change places.
+        changed = np.flatnonzero(ids != self._ids).tolist()
+        for slot in changed:
+            if slot in self.by_slot:
+                self._away[int(self._ids[slot])] = self.by_slot.pop(slot), self._plans - 1
+        for slot in changed:
+            if ids[slot] != NOBODY:
+                found = self._away.pop(int(ids[slot]), None)
+                self.by_slot[slot] = new() if found is None else found[0]
+        self._ids = ids
+        while self._plans - next(iter(self._away.values()), (None, self._plans))[1] > PATIENCE:
+            del self._away[next(iter(self._away))]
         return self.by_slot
 
     def forget(self, outcome: Outcome) -> None:
         """Drop the memories of those who finished."""
         for slot in np.flatnonzero(outcome.finished).tolist():
-            self.by_slot.pop(slot, None)
-            self._known.pop(self._ids.pop(slot, -1), None)
+            if self.by_slot.pop(slot, None) is not None:
+                self._ids[slot] = NOBODY

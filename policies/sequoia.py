@@ -39,6 +39,7 @@ import numpy as np
 
 from engine.errors import UserError
 from engine.kernels.best_trees import best_trees
+from engine.kernels.tree_positions import positions
 from engine.protocol import (
     NODE_TIERS,
     Bools,
@@ -139,6 +140,8 @@ class Sequoia(Controller):
         self.tree = Tree(np.full((2, len(first)), -1), 0, 0)
         self._plans = 0
         self._probing = False
+        # The first call loads the kernel, which must not be charged to a decision.
+        positions(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), self.tree.child)
 
     @property
     def acceptance(self) -> Floats:
@@ -148,6 +151,7 @@ class Sequoia(Controller):
 
     def _find(self) -> None:
         self._table = Table(*best_trees(self.acceptance, self._nodes, self._layers))
+        self._trees: dict[tuple[int, int], Tree] = {}  # read off the table, by nodes and layers
 
     def plan(self, view: View) -> Plan:
         """The tree that pays best for those who run, or a probe."""
@@ -170,20 +174,19 @@ class Sequoia(Controller):
         seconds = before_s[:, None] + verify_s
         tokens = self._table.tokens[1:, 1:]  # from one layer and one node on
         layers, nodes = np.unravel_index(int(np.argmax(tokens / seconds)), tokens.shape)
-        return tree_of(self._table, int(nodes) + 1, int(layers) + 1)
+        size = int(nodes) + 1, int(layers) + 1
+        if size not in self._trees:
+            self._trees[size] = tree_of(self._table, *size)
+        return self._trees[size]
 
     def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
         """The candidates that stand where the tree has a node; in a probe, all."""
-        slots, most = candidates.parent.shape
-        last = int(candidates.size.max(initial=0))
-        real = np.arange(last) < np.where(view.active, candidates.size, 0)[:, None]
-        kept = np.zeros((slots, most), np.bool_)
         if self._probing:
-            kept[:, :last] = real & (np.arange(last) < plan.nodes[:, None])
-            return kept
-        position = positions(candidates, real, self.tree)
-        kept[:, :last] = position > 0
-        return kept
+            size = np.where(view.active, np.minimum(candidates.size, plan.nodes), 0)
+            probed: Bools = np.arange(candidates.parent.shape[1]) < size[:, None]
+            return probed
+        size = np.where(view.active, candidates.size, 0)
+        return positions(size, candidates.parent, self.tree.child) > 0
 
     def observe(self, outcome: Outcome) -> None:
         """After a probe: which child's token the target chose."""
@@ -198,25 +201,6 @@ class Sequoia(Controller):
         self._offered = MEMORY * self._offered + roots
         self._accepted = MEMORY * self._accepted + fresh
         self._find()
-
-
-def positions(candidates: Candidates, real: Bools, tree: Tree) -> Ints:
-    """Where in the tree the first candidates [S, N'] stand that are `real`; -1 for nowhere."""
-    last = real.shape[1]
-    parent, depth = candidates.parent[:, :last], candidates.depth[:, :last]
-    # Children stand together, the likeliest first: ranks count from where the parent changes.
-    index = np.arange(last)
-    fresh = np.ones(parent.shape, np.bool_)
-    fresh[:, 1:] = parent[:, 1:] != parent[:, :-1]
-    rank = index - np.maximum.accumulate(np.where(fresh, index, 0), axis=1)
-    known = real & (rank < tree.child.shape[1])
-    position = np.full((len(parent), last + 1), -1)
-    position[:, -1] = 0  # the root, which is what parent -1 comes to
-    for layer in range(1, tree.depth + 1):
-        slot, node = np.nonzero(known & (depth == layer))
-        above = position[slot, parent[slot, node]]
-        position[slot, node] = tree.child[above, rank[slot, node]]
-    return position[:, :last]
 
 
 def shared_out(within: Ints, acceptance: Floats) -> Floats:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.errors import UserError
-from engine.kernels.paying import keep_paying
+from engine.kernels.paying import keep_paying_on_curve
 from engine.protocol import (
     Bools,
     Candidates,
@@ -61,8 +61,8 @@ def lower_hull(x: Floats, y: Floats) -> tuple[Floats, Floats]:
         while len(corners) > 1 and _turns_down(corners[-2], corners[-1], point):
             corners.pop()
         corners.append(point)
-    found = np.array(corners)
-    return found[:, 0], found[:, 1]
+    x, y = np.array(corners).T.copy()
+    return x, y
 
 
 def _turns_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
@@ -95,10 +95,12 @@ class Smart(Controller):
         self.reset(Limits())
 
     def reset(self, limits: Limits) -> None:
-        """Nothing is kept from iteration to iteration; these are of the one under way."""
+        """Nothing is learned from iteration to iteration; these are of the one under way."""
         slots = np.zeros(limits.slots, np.int64)
         # The first call loads the kernel, which must not be charged to a decision.
-        keep_paying(slots, slots, np.zeros((limits.slots, 1)), 1.0, np.ones(1), 1.0)
+        chances, one = np.zeros((limits.slots, 1)), np.ones(1)
+        keep_paying_on_curve(slots, slots, chances, 1.0, 1.0, one, one, 0, 0.0, 0, 0)
+        self._points: dict[tuple[int, int], Ints] = {}  # of the cost curve, by its ends
         self._size = slots  # candidates before the layer under way
         self._curve = np.zeros(1), np.zeros(1)
         self._row_s = 0.0  # for each expanded node
@@ -120,10 +122,13 @@ class Smart(Controller):
         pricing = required_pricing(view, self.name)
         requests = int(view.active.sum())
         most = requests * (1 + nodes)
-        # Whole numbers, so that few tokens are priced without error.
-        tokens = np.unique(np.rint(np.linspace(requests, most, POINTS)))
+        if (requests, most) not in self._points:
+            # Whole numbers, so that few tokens are priced without error.
+            points = np.unique(np.rint(np.linspace(requests, most, POINTS)))
+            self._points[requests, most] = points.astype(np.int64)
+        tokens = self._points[requests, most]
         verify_s = pricing.verify_s(tokens)
-        self._curve = lower_hull(tokens, verify_s)
+        self._curve = lower_hull(tokens.astype(float), verify_s)
         rows = requests * (1 + (depth - 1) * width)
         self._row_s = (pricing.step_s(plan) - float(verify_s[-1])) / rows
         self._size = np.zeros(len(view.active), np.int64)
@@ -133,11 +138,17 @@ class Smart(Controller):
     def extend(self, view: View, plan: Plan, step: int, candidates: Candidates) -> Bools:
         """Whose last layer has a node that is worth expanding."""
         size = candidates.size
-        tried = np.arange(int(np.maximum(size - self._size, 0).sum()) + 1)
-        verify_s: Floats = np.interp(self._verified + tried, *self._curve)
-        seconds = self._row_s * (self._rows + tried) + verify_s
-        _, taken, self._tokens = keep_paying(
-            self._size, size, candidates.probability, self._tokens, seconds, self.discount
+        _, taken, self._tokens = keep_paying_on_curve(
+            self._size,
+            size,
+            candidates.probability,
+            self._tokens,
+            self.discount,
+            *self._curve,
+            self._verified,
+            self._row_s,
+            self._rows,
+            1,
         )
         self._size = size.copy()
         self._verified += int(taken.sum())
@@ -148,15 +159,17 @@ class Smart(Controller):
     def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
         """The nodes of all trees that pass, now that the drafting is paid."""
         requests, size = int(view.active.sum()), np.where(view.active, candidates.size, 0)
-        tried = np.arange(int(size.sum()) + 1)
-        seconds: Floats = np.interp(requests + tried, *self._curve) + self._row_s * self._rows
-        kept, taken, _ = keep_paying(
+        kept, taken, _ = keep_paying_on_curve(
             np.zeros_like(size),
             size,
             candidates.probability,
             float(requests),
-            seconds,
             self.discount,
+            *self._curve,
+            requests,
+            self._row_s,
+            self._rows,
+            0,
         )
         for full in np.flatnonzero(taken > plan.nodes).tolist():
             _keep_likeliest(kept[full], candidates.probability[full], int(plan.nodes[full]))

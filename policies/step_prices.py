@@ -50,8 +50,9 @@ def step_prices(view: View, pricing: Pricing, width: int) -> StepPrices:
     requests = int(view.active.sum())
     roots_s, pairs_s = pricing.verify_s([requests, 2 * requests]).tolist()
     # With one node kept a request, both verify the same: what differs is drafting.
-    none_s, one_s, two_s = (
-        pricing.step_s(uniform_plan(view.limits, depth, width, min(depth, 1))) for depth in range(3)
-    )
+    one = uniform_plan(view.limits, 1, width, 1)
+    none = one._replace(depth=np.zeros_like(one.depth), nodes=np.zeros_like(one.nodes))
+    two = one._replace(depth=2 * one.depth)
+    none_s, one_s, two_s = (pricing.step_s(plan) for plan in (none, one, two))
     rest_s = none_s - roots_s
     return StepPrices(rest_s, one_s - pairs_s - rest_s, two_s - one_s)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import UserError
+from engine.kernels.logistic_moments import logistic_moments
 from engine.protocol import Candidates, Floats, Limits
 from policies import registry
 from policies.adaptive_verification import (
@@ -18,6 +19,7 @@ from policies.adaptive_verification import (
 )
 from tests.priced_views import priced_view
 from tests.test_adaptivespec import outcome_of
+from tests.twins.logistic_moments import logistic_moments as twin
 
 LIMITS = Limits(slots=3, max_depth=4)
 
@@ -101,6 +103,16 @@ def test_only_positions_that_were_reached_and_verified_teach() -> None:
     few = AcceptanceEstimator(1, refit=1, least=3)
     few.learn(margin[:, :1], few.predict(margin[:, :1]), np.array([1, 1]), np.array([0, 1]))
     assert few.bias[0] == 1.5 and few.fits == 1
+
+
+def test_moments_are_the_twins() -> None:
+    rng = np.random.default_rng(0)
+    for requests in (0, 1, 5, 40):
+        margin, predicted = rng.normal(2, 3, (requests, 7)), rng.random((requests, 7))
+        admitted = rng.integers(0, 8, requests)
+        given = margin, predicted, admitted, rng.integers(0, admitted + 1)
+        for found, expected in zip(logistic_moments(*given), twin(*given), strict=True):
+            assert found == pytest.approx(expected)
 
 
 def test_a_slope_that_would_turn_negative_is_refused() -> None:

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import UserError
+from engine.kernels.variance_ratio import variance_ratio, weighted_variance
 from engine.protocol import Controller, Limits
-from policies.dsde import Course, Dsde, lengths, scale, variance_ratio, weighted_variance
+from policies.dsde import Course, Dsde, lengths, scale
 from tests.test_adaptivespec import LIMITS, outcome_of, view_of
+from tests.twins import variance_ratio as twin
 
 VIEW = view_of([0.5, 0.5, 0.5])
 
@@ -44,6 +46,16 @@ def test_the_ratio_of_variances() -> None:
     turned = variance_ratio(rows([1, 3, 0, 0, 0, 0]), np.array([8]), short=2, decay=0.9)
     straight = variance_ratio(rows([0, 0, 0, 0, 1, 3]), np.array([6]), short=2, decay=0.9)
     assert turned == pytest.approx(straight)
+
+
+def test_the_ratio_is_the_twins() -> None:
+    rng = np.random.default_rng(3)
+    for size, short in ((2, 1), (9, 4), (30, 10), (30, 30)):
+        history = rng.exponential(size=(40, size)) * (rng.random((40, 1)) < 0.9)
+        count, decay = rng.integers(0, 3 * size, 40), float(rng.uniform(0.3, 1.0))
+        found = variance_ratio(history, count, short, decay)
+        asked = zip(history.tolist(), count.tolist(), strict=True)
+        assert found == pytest.approx([twin.variance_ratio(h, c, short, decay) for h, c in asked])
 
 
 def test_the_scale_of_a_divergence() -> None:

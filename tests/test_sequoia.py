@@ -7,12 +7,14 @@ import pytest
 
 from engine.errors import UserError
 from engine.kernels.best_trees import best_trees
+from engine.kernels.tree_positions import positions
 from engine.protocol import NODE_TIERS, Candidates, Limits
 from policies import registry
-from policies.sequoia import Sequoia, Table, Tree, positions, shared_out, tree_of
+from policies.sequoia import Sequoia, Table, Tree, shared_out, tree_of
 from tests.priced_views import priced_view
 from tests.test_adaptivespec import outcome_of
 from tests.twins.best_trees import all_trees, expected, most_tokens
+from tests.twins.positions import positions as twin
 
 LIMITS = Limits(slots=2, max_depth=3, max_width=3, max_nodes=8)
 
@@ -105,15 +107,39 @@ def test_candidates_take_their_positions() -> None:
     child = np.full((7, 2), -1)
     child[0], child[1, 0], child[2] = (1, 2), 3, (4, 5)
     given = drafted()
-    real = np.arange(6) < given.size[:, None]
-    found = positions(given, real, Tree(child, 2, 5))
+    found = positions(given.size, given.parent, child)
     assert found.tolist() == [[1, 2, 3, -1, 4, 5], [1, 2, 4, 5, -1, -1]]
     # Ranks beyond the tree's have no position.
     chain = np.array([[1], [2], [-1], [-1]])
-    assert positions(given, real, Tree(chain, 2, 2)).tolist() == [
+    assert positions(given.size, given.parent, chain).tolist() == [
         [1, -1, 2, -1, -1, -1],
         [1, -1, -1, -1, -1, -1],
     ]
+
+
+def test_positions_are_the_twins() -> None:
+    rng = np.random.default_rng(1)
+    table = Table(*best_trees(np.array([0.5, 0.3, 0.1]), 20, 5))
+    for nodes in range(2, 20):
+        tree = tree_of(table, nodes, 5)
+        slots = [random_beam(rng) for _ in range(5)]
+        size = np.array([len(slot) for slot in slots])
+        parent, depth = (np.full((5, size.max() + 1), -1) for _ in range(2))
+        for s, slot in enumerate(slots):
+            parent[s, : size[s]], depth[s, : size[s]] = np.array(slot).T
+        given = Candidates(size, parent, depth, depth, np.ones(depth.shape))
+        real = np.arange(parent.shape[1]) < size[:, None]
+        assert np.array_equal(positions(size, parent, tree.child), twin(given, real, tree))
+
+
+def random_beam(rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Parent and depth of candidates: of each layer a few are expanded, in any order."""
+    beam = [(-1, 1)] * 4
+    for depth in range(1, 5):
+        layer = [i for i, (_, d) in enumerate(beam) if d == depth]
+        for parent in rng.permutation(layer)[: rng.integers(1, 4)].tolist():
+            beam += [(parent, depth + 1)] * 4
+    return beam
 
 
 def test_selection_is_the_tree_as_far_as_it_was_drafted() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from engine.errors import UserError
-from engine.kernels.paying import keep_paying
+from engine.kernels.paying import costs, keep_paying
 from engine.protocol import Candidates, Floats, Limits
 from policies import registry
 from policies.smart import Smart, lower_hull
@@ -67,6 +67,19 @@ def test_the_rule_by_hand() -> None:
     assert taken([0.1, 0.01], 1.0, [10.0, 10, 10], 0.8) == [True, True]  # what is free
     assert taken([0.1], 1.0, [10.0, 11], 1.0) == [False]  # equal is not above
     assert taken([], 1.0, [10.0], 0.8) == []
+
+
+def test_costs_are_on_the_lines_between_the_corners() -> None:
+    # 1 s to 2 tokens, 3 s at 4, 7 s from 5 on; 2 rows of half a second, and one more each.
+    corners = np.array([2.0, 4.0, 5.0]), np.array([1.0, 3.0, 7.0])
+    assert costs(*corners, 1, 5, 0.5, 2, 1).tolist() == [2.0, 2.5, 4.0, 5.5, 10.0, 10.5]
+    assert costs(*corners, 4, 1, 0.5, 2, 0).tolist() == [4.0, 8.0]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x, y = np.cumsum(rng.integers(1, 9, 6)).astype(float), np.sort(rng.random(6))
+        first, more = rng.integers(0, 40, 2).tolist()
+        line = np.interp(first + np.arange(more + 1), x, y)
+        assert np.array_equal(costs(x, y, first, more, 0.0, 0, 0), line)
 
 
 def convex(rng: np.random.Generator, count: int) -> Floats:

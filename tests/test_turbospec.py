@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -113,7 +114,7 @@ def test_prices_are_the_profiles(width: int) -> None:
         parts = prices.before_verification_s(np.array(depth)) + pricing.verify_s(3 * (1 + nodes))
         own_work_s = 3 * 5 * 2.0**-16  # at most, by the profile
         assert float(parts) == pytest.approx(pricing.step_s(plan), abs=own_work_s)
-    behind = pricing._replace(undrafted_tokens=np.array([40, 2, 0, 1]))
+    behind = replace(pricing, undrafted_tokens=np.array([40, 2, 0, 1]))
     late = step_prices(view, behind, width)
     assert late.first_s - prices.first_s == pytest.approx(31 * 2.0**-13)  # it catches up
     assert late.next_s == prices.next_s and late.rest_s == prices.rest_s

@@ -56,3 +56,54 @@ def keep_paying(
         taken[where[place] // most] += 1
         tokens += f
     return kept, taken, tokens
+
+
+@njit(cache=True)
+def costs(
+    tokens: Floats,
+    verify_s: Floats,
+    first: int,
+    more: int,
+    row_s: float,
+    rows: int,
+    rows_each: int,
+) -> Floats:
+    """Seconds of steps [more + 1] that verify first, first + 1, …, first + `more` tokens.
+
+    The verification is read off the straight lines between `verify_s` at `tokens`, level beyond
+    their ends. Drafting takes `row_s` for each of `rows`, and of `rows_each` with every token more.
+    """
+    seconds = np.empty(more + 1)
+    at, last = 0, len(tokens) - 1
+    for i in range(more + 1):
+        count = first + i
+        while at < last and tokens[at + 1] <= count:
+            at += 1
+        seconds[i] = verify_s[at]
+        if at < last and count > tokens[at]:
+            slope = (verify_s[at + 1] - verify_s[at]) / (tokens[at + 1] - tokens[at])
+            seconds[i] = slope * (count - tokens[at]) + verify_s[at]
+        seconds[i] += row_s * (rows + rows_each * i)
+    return seconds
+
+
+@njit(cache=True)
+def keep_paying_on_curve(
+    first: Ints,
+    last: Ints,
+    probability: Floats,
+    tokens: float,
+    discount: float,
+    corners: Floats,
+    verify_s: Floats,
+    verified: int,
+    row_s: float,
+    rows: int,
+    rows_each: int,
+) -> tuple[Bools, Ints, float]:
+    """What `keep_paying` takes at the `costs` of steps that verify `verified` tokens and more."""
+    tried = 0
+    for s in range(len(first)):
+        tried += max(last[s] - first[s], 0)
+    seconds = costs(corners, verify_s, verified, tried, row_s, rows, rows_each)
+    return keep_paying(first, last, probability, tokens, seconds, discount)

@@ -15,7 +15,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from engine.protocol import Floats
+from engine.protocol import Floats, Ints
+
+TABULATED = 8192
+"""Counts that are looked up once they have been worked out."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,22 @@ class Curve:
     def __call__(self, count: ArrayLike) -> Floats:
         """Seconds at each count, of its shape."""
         x = np.asarray(count, float)
-        at_knots, jumped = self._sums
+        knots, at_knots, jumps_at, jumped = self._arrays
         beyond = self.slopes_s[-1] * np.maximum(x - self.knots[-1], 0.0)
-        jumps = np.array(jumped)[np.searchsorted(self.jumps_at, x)]
-        return np.interp(x, self.knots, at_knots) + beyond + jumps
+        return np.interp(x, knots, at_knots) + beyond + jumped[jumps_at.searchsorted(x)]
+
+    def of_whole(self, count: Ints) -> Floats:
+        """As the call, looked up where possible: whole numbers from 0 on."""
+        if count.size == 0 or count.max() >= TABULATED:
+            return self(count)
+        found: Floats = self._table[count]
+        return found
+
+    def end_within(self, seconds: float, most: int) -> int:
+        """A whole count from which on, up to `most`, every one takes longer than `seconds`."""
+        if most >= TABULATED:
+            return most + 1
+        return min(most + 1, int(self._least_from.searchsorted(seconds, side="right")))
 
     def at(self, count: float) -> float:
         """Seconds at one count, in a tenth of the time: the engine predicts every step."""
@@ -63,6 +78,24 @@ class Curve:
         rises = np.diff(self.knots) * self.slopes_s[:-1]
         at_knots = [self.base_s, *(self.base_s + np.cumsum(rises)).tolist()]
         return at_knots, [0.0, *np.cumsum(self.jumps_s).tolist()]
+
+    @cached_property
+    def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Knots, seconds at each, where jumps are, and their sums, as arrays."""
+        knots, at_knots, jumps_at, jumped = (
+            np.array(a, float) for a in (self.knots, self._sums[0], self.jumps_at, self._sums[1])
+        )
+        return knots, at_knots, jumps_at, jumped
+
+    @cached_property
+    def _table(self) -> Floats:
+        """Seconds at 0, 1, …"""
+        return self(np.arange(TABULATED))
+
+    @cached_property
+    def _least_from(self) -> Floats:
+        """The least from each count on: rounding may make the curve fall by its last digit."""
+        return np.minimum.accumulate(self._table[::-1])[::-1]
 
 
 @dataclass(frozen=True)
@@ -88,9 +121,24 @@ class PassCost:
     ) -> Floats:
         """Seconds; `kv_tokens` are those of all requests together. Arrays broadcast."""
         n, kv, count = (np.asarray(a, float) for a in (tokens, kv_tokens, requests))
-        mean_context = kv / np.maximum(count, 1.0)
-        attended = self.attended_s * n * mean_context
-        return self.curve(n) + self.kv_token_s * kv + attended + self.request_s * count
+        return self._with(self.curve(n), n, kv, count)
+
+    def of_whole(
+        self, tokens: Ints, kv_tokens: float | Floats, requests: float | Floats | Ints
+    ) -> Floats:
+        """As the call, in a fraction of the time: whole numbers of tokens from 0 on."""
+        return self._with(self.curve.of_whole(tokens), tokens, kv_tokens, requests)
+
+    def _with(
+        self,
+        curve_s: Floats,
+        tokens: Floats | Ints,
+        kv_tokens: float | Floats,
+        requests: float | Floats | Ints,
+    ) -> Floats:
+        """The curve's seconds and all the others."""
+        attended = self.attended_s * tokens * (kv_tokens / np.maximum(requests, 1.0))
+        return curve_s + self.kv_token_s * kv_tokens + attended + self.request_s * requests
 
     def at(self, tokens: float, kv_tokens: float, requests: float) -> float:
         """Seconds of one pass, as the call but without arrays."""

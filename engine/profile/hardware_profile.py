@@ -172,7 +172,11 @@ class HardwareProfile:
         if len(step_rows) == 0:
             return 0.0
         first, *beams = (float(rows) for rows in step_rows)
-        further_s = sum(self.draft_next.at(rows, kv_tokens, requests) for rows in beams)
+        further_s, beam_s, priced = 0.0, 0.0, -1.0
+        for rows in beams:
+            if rows != priced:  # as many rows as the step before take as long
+                beam_s, priced = self.draft_next.at(rows, kv_tokens, requests), rows
+            further_s += beam_s
         return self.draft_first.at(first, kv_tokens, requests) + further_s
 
     def prefill_s(
@@ -205,17 +209,42 @@ class HardwareProfile:
             *(np.atleast_1d(np.asarray(a, float)) for a in given)
         )
         drafts = (d > 0) & (n > 0)
-        requests, kv_tokens = d.size, float(context.sum())
         kept = float(np.minimum(n, w + (d - 1) * w**2)[drafts].sum())
-        verified = requests + (kept if node_budget is None else min(kept, node_budget))
-        seconds = self.verify.at(verified, kv_tokens, requests)
-        seconds += self.host.at(verified, kv_tokens, requests)
+        rows: list[float] = []
         if drafts.any():
             widths = np.bincount(d[drafts].astype(np.int64), weights=w[drafts])  # by depth
             beams = np.cumsum(widths[::-1])[::-1][2:]  # rows of the second draft step, the third, …
             rows = [float(behind[drafts].sum()), *beams.tolist()]
-            seconds += self.draft_s(rows, float(context[drafts].sum()), int(drafts.sum()))
+        seconds = self.passes_s(
+            d.size,
+            float(context.sum()),
+            kept if node_budget is None else min(kept, node_budget),
+            rows,
+            int(drafts.sum()),
+            float(context[drafts].sum()),
+        )
         return seconds + (float(self.prefill_s(prefill_tokens)) if prefill_tokens else 0.0)
+
+    def passes_s(
+        self,
+        requests: int,
+        kv_tokens: float,
+        kept: float,
+        draft_rows: Sequence[float],
+        drafting: int,
+        drafting_kv_tokens: float,
+    ) -> float:
+        """An iteration that verifies `kept` nodes and the roots of `requests`.
+
+        Of these `drafting` draft, over contexts of so many tokens, with `draft_rows` as `draft_s`
+        has them.
+        """
+        verified = requests + kept
+        seconds = self.verify.at(verified, kv_tokens, requests)
+        seconds += self.host.at(verified, kv_tokens, requests)
+        if draft_rows:
+            seconds += self.draft_s(draft_rows, drafting_kv_tokens, drafting)
+        return seconds
 
     def node_budget(
         self, multiple: float, kv_tokens: float | None = None, requests: int = 1
@@ -231,9 +260,12 @@ class HardwareProfile:
                 f"a node budget of {multiple} one-token steps; expected a number above 0"
             )
         kv = self.context_tokens * requests if kv_tokens is None else kv_tokens
-        limit_s = multiple * self.verify(1, kv / max(requests, 1), 1)
-        tokens = np.arange(requests, max(self.most_tokens, requests) + 1)
-        fits = self.verify(tokens, kv, requests) <= limit_s
+        one_s = self.verify.of_whole(np.array([1]), kv / max(requests, 1), 1)
+        limit_s = multiple * float(one_s[0])
+        # No cost is negative: whose curve alone takes longer need not be priced.
+        end = self.verify.curve.end_within(limit_s, max(self.most_tokens, requests))
+        tokens = np.arange(requests, end)
+        fits = self.verify.of_whole(tokens, kv, requests) <= limit_s
         return int(tokens[fits].max(initial=0))
 
     def watts(self, tokens: ArrayLike) -> Floats:

@@ -7,11 +7,14 @@ every step with it and sizes node budgets where a plan asks for that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from engine.kernels.step_rows import step_rows
 from engine.profile.hardware_profile import HardwareProfile
 from engine.protocol import PROMPT_CHUNKS, Bools, Floats, Ints, Plan, PriceTable
 
@@ -20,8 +23,9 @@ if TYPE_CHECKING:
     from engine.prefilling import Chunk
 
 
-class BoundPricing(NamedTuple):
-    """Prices of plans for the slots [S] that decode now."""
+@dataclass(frozen=True, eq=False)
+class BoundPricing:
+    """Prices of plans for the slots [S] that decode now; what plans share is summed up once."""
 
     profile: HardwareProfile
     decoding: Bools  # [S]
@@ -33,47 +37,56 @@ class BoundPricing(NamedTuple):
 
         Trees are priced as large as planned: who selects by himself may keep fewer nodes.
         """
-        on = self.decoding
-        if not on.any():
+        if self.requests == 0:
             return 0.0
-        return self.profile.step_s(
-            plan.depth[on],
-            plan.width[on],
-            plan.nodes[on],
-            self.context_tokens[on],
-            plan.node_budget,
-            self.undrafted_tokens[on],
+        kept, drafting, drafting_kv_tokens, rows = step_rows(
+            self.decoding,
+            np.asarray(plan.depth, np.int64),
+            np.asarray(plan.width, np.int64),
+            np.asarray(plan.nodes, np.int64),
+            self.context_tokens,
+            self.undrafted_tokens,
+        )
+        return self.profile.passes_s(
+            self.requests,
+            self.kv_tokens,
+            min(kept, plan.node_budget),
+            rows.tolist(),
+            drafting,
+            float(drafting_kv_tokens),
         )
 
     def verify_s(self, tokens: ArrayLike) -> Floats:
         """Seconds of a verification of so many nodes, roots included, over the contexts held."""
-        return self.profile.verify_s(tokens, self._kv_tokens(), self._requests())
+        count = np.asarray(tokens)
+        if count.dtype == np.int64:
+            return self.profile.verify.of_whole(count, self.kv_tokens, self.requests)
+        return self.profile.verify_s(count, self.kv_tokens, self.requests)
 
     def node_budget(self, multiple: float) -> int:
         """The most nodes, roots not counted, whose verification takes `multiple` one-token steps.
 
         Raises UserError for a multiple that is not above 0.
         """
-        requests = self._requests()
-        verified = self.profile.node_budget(multiple, self._kv_tokens(), requests)
-        return max(verified - requests, 0)
+        verified = self.profile.node_budget(multiple, self.kv_tokens, self.requests)
+        return max(verified - self.requests, 0)
 
     def table(self, nodes: int, widths: Ints) -> PriceTable:
         """The parts of a step by size; of the first draft step's curve, the line to its far end."""
-        profile, requests, kv_tokens = self.profile, self._requests(), self._kv_tokens()
+        profile, requests, kv_tokens = self.profile, self.requests, self.kv_tokens
         tokens = requests + np.arange(nodes + 1)
-        verify_s = profile.verify(tokens, kv_tokens, requests)
-        host_s = profile.host(tokens, kv_tokens, requests)
+        verify_s = profile.verify.of_whole(tokens, kv_tokens, requests)
+        host_s = profile.host.of_whole(tokens, kv_tokens, requests)
         one, most = float(requests), float(max(self.undrafted_tokens.sum(), requests + 1))
         least_s, most_s = (
             profile.draft_first.at(rows, kv_tokens, requests) for rows in (one, most)
         )
         row_s = max(most_s - least_s, 0.0) / (most - one)
         drafting = np.arange(len(self.decoding) + 1)
-        mean_context = kv_tokens / max(requests, 1)
-        next_s = profile.draft_next(
-            np.outer(widths, drafting), drafting * mean_context, drafting
-        ) * (drafting > 0)
+        contexts: Floats = drafting.astype(np.float64) * (kv_tokens / max(requests, 1))
+        next_s = profile.draft_next.of_whole(np.outer(widths, drafting), contexts, drafting) * (
+            drafting > 0
+        )
         watts = profile.watts(tokens)
         return PriceTable(
             verify_s=verify_s + host_s,
@@ -82,15 +95,19 @@ class BoundPricing(NamedTuple):
             draft_next_s=next_s,
             draft_watts=profile.power.stages.get("draft", float(watts[0])),
             undrafted_tokens=self.undrafted_tokens,
-            ordinary_s=profile.verify(drafting, drafting * mean_context, drafting)
-            + profile.host(drafting, drafting * mean_context, drafting),
+            ordinary_s=profile.verify.of_whole(drafting, contexts, drafting)
+            + profile.host.of_whole(drafting, contexts, drafting),
             prefill_s=profile.prefill_s(PROMPT_CHUNKS, 0, False),
         )
 
-    def _requests(self) -> int:
-        return int(self.decoding.sum())
+    @cached_property
+    def requests(self) -> int:
+        """How many decode."""
+        return int(np.count_nonzero(self.decoding))
 
-    def _kv_tokens(self) -> float:
+    @cached_property
+    def kv_tokens(self) -> float:
+        """Of all their contexts together."""
         return float(self.context_tokens[self.decoding].sum())
 
 
