@@ -38,9 +38,11 @@ LIVE_BATCH, LIVE_ITERATIONS, QUICK_LIVE_ITERATIONS = 16, 60, 6
 LIVE_TOKENS = 96
 SPELLED = {
     "best-fixed": "best-fixed(depth=4, width=2, nodes=8)",
+    "slack-priced": "slack-priced(chunks=False)",
     "vllm-priority": f"vllm-priority(batch={SLOTS})",
 }
-"""With what a sweep would have settled, and without a smaller batch."""
+"""With what a sweep would have settled, and without what keeps slots from all decoding at once: a
+smaller batch, or prompts in pieces so small that places are filled slowly."""
 
 
 def selection(bench: Bench, _: str) -> Result:

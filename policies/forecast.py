@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.kernels.forecast import class_layers, learn_layers
+from engine.kernels.forecast import class_layers, learn_acceptance, learn_layers
 from engine.protocol import Bools, Candidates, Floats, Ints
 
 KEEP = 0.98  # weight of what was seen before, for every iteration that drafts
@@ -44,9 +44,7 @@ class Forecast:
         size, _, depth, _, chance = candidates
         learn_layers(active, slo_class, size, depth, chance, KEEP, self._seen, self._sum)
 
-    def learn_acceptance(self, expected: Floats, accepted: Bools) -> None:
-        """Drafts expected by layer [D], and the accepted ones [S, D]."""
-        if expected[0] <= 0:
-            return
-        self._expected = KEEP * self._expected + expected
-        self._accepted = KEEP * self._accepted + accepted.sum(0)
+    def learn_acceptance(self, expected: Floats, accepted: Bools, ran: Bools | None = None) -> None:
+        """Drafts expected by layer [D], and the accepted ones [S, D]; of those that ran [S]."""
+        ran = np.ones(len(accepted), np.bool_) if ran is None else ran
+        learn_acceptance(ran, accepted, expected, KEEP, self._expected, self._accepted)

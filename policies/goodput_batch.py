@@ -34,6 +34,8 @@ class GoodputBatch:
         """Begins with all classes alike; `wait` as the module says, at least 0."""
         self.wait = wait
         self.gain = 1.0
+        self.step_s = 0.0
+        """Seconds of a step of late, prompts not counted; 0 before the first."""
         self._shares = np.ones(classes)
         self._requests = PRIOR_REQUESTS
         self._tokens = PRIOR_REQUESTS * PRIOR_TOKENS
@@ -55,18 +57,27 @@ class GoodputBatch:
         opened = slots if age >= self.wait else int(slots * age / self.wait)
         return max(wanted, opened)
 
+    def emitted_per_s(self, view: View, table: PriceTable) -> float:
+        """Tokens a second of all who decode now, between prompts, as fast as of late."""
+        running = int(np.count_nonzero(view.active))
+        return running * self.gain / max(float(table.ordinary_s[running]), 1e-12)
+
     def ordinary_pace_s(self, view: View, table: PriceTable) -> float:
         """Seconds a token of those who decode now without drafts, prompts of others included."""
-        running = int(view.active.sum())
+        running = int(np.count_nonzero(view.active))
         others = max(running + view.prefilling - 1, 0)
         return float(table.ordinary_s[running]) + others * self._prompts_s / self._tokens
 
     def observe(self, outcome: Outcome, table: PriceTable) -> None:
         """What an iteration took, and how many tokens it brought for that."""
         self._unread_s += outcome.prefill_s
-        ran, step_s = int(outcome.ran.sum()), outcome.draft_s + outcome.verify_s + outcome.other_s
+        ran, step_s = (
+            int(np.count_nonzero(outcome.ran)),
+            outcome.draft_s + outcome.verify_s + outcome.other_s,
+        )
         if ran and step_s > 0:
             each = float(outcome.accepted_length.sum()) / ran
+            self.step_s += (1 - KEEP_GAIN if self.step_s else 1.0) * (step_s - self.step_s)
             gain = each * float(table.ordinary_s[ran]) / step_s
             self.gain += (1 - KEEP_GAIN) * (gain - self.gain)
             self.gain = min(max(self.gain, 1.0), MOST_GAIN)

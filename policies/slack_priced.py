@@ -8,7 +8,8 @@ every iteration maximises, by the hardware profile's seconds t and joules,
 over depth and width of each request before it drafts (by a forecast of what nodes bring,
 `policies.forecast`), and over the nodes to verify once they are drafted. u_r grows as slack
 shrinks. With R tokens still allowed, request r keeps its objective τ if a token takes it no longer
-than τ · (R + slack) / R from now on; `pace` is what it would take without drafts, prompts included:
+than τ · (R + slack) / R from now on; `pace` is what it would take without drafts (with `wait`, the
+prompts of those who follow included):
 
     pressure_r = pace · R / (τ · (R + slack)),    u_r = max(min(pressure_r, reach)^power, lax)
 
@@ -19,9 +20,16 @@ Three things go beyond the sketch, and each may be switched off:
 
 - A drafter that has not run for some tokens must catch up, which pays back over the coming
   iterations: the plan charges 1 / `AMORTISED` of it.
-- `chunks`: prompts are read in pieces of the length that costs least a token by the profile.
+- `chunks`: as much of the prompts is read before a step as those who decode can afford
+  (`policies.prompt_share`), so a batch grows no larger than its objectives bear.
 - `wait`: no more requests run at once than meet the most objectives (`policies.goodput_batch`), and
-  a request waits at most about so many unloaded token times for it.
+  a request waits at most about so many unloaded token times for it. Off unless asked for: it costs
+  throughput, so goodput and completion times, more than `chunks` does for the same objectives.
+
+`lax`, `lost` and `wait` were chosen at training seed 0 on drawn arrivals in AdaServe's published
+world (Poisson at 8 and 10 requests a second with its short prompts, 3 with prompts of about 1,200
+tokens, 5 with coding at 24 ms; rate waves of both lengths), `lax` among 0.25, 0.5, 0.7 and 0.8,
+`lost` of 0.25 and 1, `wait` of 0, 100 and 600: least violations at AdaServe's throughput and tails.
 
 A larger u_r never lowers the tokens a second expected of r, the others' being equal, nor, where
 every node costs alike, its nodes (`tests/test_slack_priced.py`).
@@ -32,19 +40,20 @@ two, since whatever is forecast may have changed.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from engine.errors import UserError
-from engine.kernels.forecast import node_values
+from engine.kernels.forecast import likenesses, node_values
 from engine.kernels.priced_select import priced_select
 from engine.kernels.priced_sweep import sweep_shapes
+from engine.kernels.slack_weights import drafting_s, slack_weights
 from engine.protocol import (
-    PROMPT_CHUNKS,
     Bools,
     Candidates,
     Controller,
     Floats,
-    Ints,
     Limits,
     Outcome,
     Plan,
@@ -54,6 +63,7 @@ from engine.protocol import (
 )
 from policies.forecast import Forecast
 from policies.goodput_batch import GoodputBatch
+from policies.prompt_share import prompt_tokens
 from policies.spelling import spelled
 
 LEAST = 0.02  # path probability below which no drafted node is looked at
@@ -75,12 +85,12 @@ class SlackPriced(Controller):
     def __init__(
         self,
         power: float = 2.0,
-        lax: float = 0.25,
-        lost: float = 0.25,
+        lax: float = 0.5,
+        lost: float = 1.0,
         reach: float = 3.0,
         joule_s: float = 0.0,
         chunks: bool = True,
-        wait: float = 600.0,
+        wait: float = 0.0,
     ) -> None:
         """The module says what they are. Raises UserError for what cannot be.
 
@@ -102,7 +112,10 @@ class SlackPriced(Controller):
         self._forecast: Forecast | None = None
         self._batch: GoodputBatch | None = None
         self._table: PriceTable | None = None
+        self._priced_by: type | None = None
         self._weight = np.zeros(limits.slots)
+        self._widths = np.array([w for w in WIDTHS if w <= limits.max_width])
+        self._most = np.full(limits.slots, limits.max_nodes)
         self._expected = np.zeros(limits.max_depth)  # drafts by layer, of the iteration under way
         self._draft_s = 0.0  # of the plan
         self._undrafted = 0  # iterations
@@ -110,22 +123,25 @@ class SlackPriced(Controller):
 
     def plan(self, view: View) -> Plan:
         """Depth and nodes by request, one width for all, and what is read and run next to it."""
-        if not isinstance(view.pricing, Tabulated):
-            raise UserError(
-                f"{self.name} needs a hardware profile; measure one with `python -m engine.profile`"
-            )
-        limits = view.limits
+        pricing = view.pricing
+        if type(pricing) is not self._priced_by:  # asking a protocol anew takes long
+            if not isinstance(pricing, Tabulated):
+                raise UserError(
+                    f"{self.name} needs a hardware profile; measure one with "
+                    "`python -m engine.profile`"
+                )
+            self._priced_by = type(pricing)
+        limits, widths = view.limits, self._widths
         if self._forecast is None or self._batch is None:
             ranks = min(RANKS, limits.max_width)
             classes = len(view.class_names)
             self._forecast = Forecast(classes, limits.max_depth, ranks)
             self._batch = GoodputBatch(classes, self.wait)
-        widths = np.array([w for w in WIDTHS if w <= limits.max_width])
-        most = np.where(view.active, limits.max_nodes, 0)
-        table = view.pricing.table(min(int(most.sum()), MOST_NODES), widths)
+        batch = self._batch
+        running = int(np.count_nonzero(view.active))
+        table = cast(Tabulated, pricing).table(min(running * limits.max_nodes, MOST_NODES), widths)
         self._table = table
-        self._weight = self.weights(view, self._batch.ordinary_pace_s(view, table))
-        behind = np.maximum(table.undrafted_tokens, 1)
+        self._weight, needed_per_s = self._weighed(view, batch.ordinary_pace_s(view, table))
         _, width, taken, depth, nodes = sweep_shapes(
             self._values(view, self._forecast),
             float(self._weight.sum()),
@@ -135,8 +151,8 @@ class SlackPriced(Controller):
             table.draft_first_s,
             table.draft_next_s,
             table.draft_watts,
-            1 + (behind - 1) / AMORTISED,
-            most,
+            1 + np.maximum(table.undrafted_tokens - 1, 0) / AMORTISED,
+            view.active * limits.max_nodes,
             self.joule_s,
             view.power_cap_watts,
         )
@@ -147,26 +163,30 @@ class SlackPriced(Controller):
             depth[slot] = nodes[slot] = min(2, limits.max_depth, left)
             self._undrafted = 0
         width = max(width, 1)
-        self._draft_s = _draft_s(table, int(np.searchsorted(widths, width)), depth)
-        cheapest = int(np.argmin(table.prefill_s / np.array(PROMPT_CHUNKS)))
+        further_s = table.draft_next_s[np.searchsorted(widths, width)]
+        self._draft_s = drafting_s(depth, table.undrafted_tokens, table.draft_first_s, further_s)
+        reading = None
+        if self.chunks:
+            step_s = batch.step_s or float(table.ordinary_s[running])
+            emitted_per_s = batch.emitted_per_s(view, table)
+            reading = prompt_tokens(needed_per_s, emitted_per_s, step_s, table.prefill_s)
         return Plan(
             depth=depth,
             width=np.full(limits.slots, width),
             nodes=nodes,
             margin=np.ones(limits.slots),
             node_budget=limits.slots * limits.max_nodes,
-            prefill_tokens=PROMPT_CHUNKS[cheapest] if self.chunks else None,
-            max_running=self._batch.size(view, table) if self.wait > 0 else None,
+            prefill_tokens=reading,
+            max_running=batch.size(view, table) if self.wait > 0 else None,
         )
 
     def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
         """Nodes over the batch, the exact optimum now that drafting is paid for."""
         table, forecast = self._table, self._forecast
         assert table is not None and forecast is not None  # no selection without a plan
-        weight = np.where(view.active, self._weight, 0.0)
+        weight = self._weight * view.active
         forecast.learn_trees(view.active, view.slo_class, candidates)
         page = max(view.kv_total_tokens // max(view.kv_total_pages, 1), 1)
-        held = view.context_tokens + 1
         kept, self._expected = priced_select(
             weight,
             float(weight.sum()),
@@ -178,8 +198,8 @@ class SlackPriced(Controller):
             table.verify_joules,
             self.joule_s,
             view.power_cap_watts,
-            np.full(len(weight), view.limits.max_nodes),
-            -(-held // page) * page - held,
+            self._most,
+            -(view.context_tokens + 1) % page,
             page,
             view.kv_free_pages,
             candidates.size,
@@ -192,51 +212,41 @@ class SlackPriced(Controller):
         """What was accepted of what was expected, and how long it took."""
         if self._forecast is None or self._batch is None or self._table is None:
             return
-        accepted = outcome.accepted & outcome.ran[:, None]
-        self._forecast.learn_acceptance(self._expected, accepted)
+        self._forecast.learn_acceptance(self._expected, outcome.accepted, outcome.ran)
         self._expected = np.zeros_like(self._expected)
         self._batch.observe(outcome, self._table)
 
     def weights(self, view: View, pace_s: float) -> Floats:
         """u [S], 0 in idle slots; `pace_s` is what a token takes as things stand."""
-        bound = view.active & np.isfinite(view.tpot_objective_s)
-        objective_s = np.where(bound, view.tpot_objective_s, 1.0)
-        left = np.maximum(view.remaining_tokens, 1)
-        allowed_s = objective_s * (left + view.slack_tokens) / left
-        pressure = pace_s / np.maximum(allowed_s, 1e-12)
-        weight = np.maximum(np.minimum(pressure, self.reach) ** self.power, self.lax)
-        weight = np.where(pressure > self.reach, self.lost, weight)
-        return np.where(view.active, np.where(bound, weight, self.lax), 0.0)
+        return self._weighed(view, pace_s)[0]
+
+    def _weighed(self, view: View, pace_s: float) -> tuple[Floats, float]:
+        """u, and the tokens a second that objectives which can still be kept need."""
+        return slack_weights(
+            view.active,
+            view.tpot_objective_s,
+            view.slack_tokens,
+            view.remaining_tokens,
+            pace_s,
+            float(self.power),
+            float(self.lax),
+            float(self.lost),
+            float(self.reach),
+        )
 
     def _values(self, view: View, forecast: Forecast) -> Floats:
         """u · expected tokens [S, D, W] of the nodes of a tree, 0 where none can be.
 
         A request that accepts first drafts more often than the others does so in every layer.
         """
-        first, offered = view.accepted[:, 0], view.proposed[:, 0]
-        usual = (first[view.active].sum() + HISTORY_PRIOR) / (
-            offered[view.active].sum() + 2 * HISTORY_PRIOR
-        )
-        likeness = (first + HISTORY_PRIOR * usual) / ((offered + HISTORY_PRIOR) * usual)
         return node_values(
             forecast.by_class(),
             view.slo_class,
             self._weight,
-            np.minimum(np.maximum(likeness, 0.5), 1.5),
+            likenesses(view.active, view.accepted, view.proposed, HISTORY_PRIOR),
             view.remaining_tokens,
             LEAST_FORECAST,
         )
-
-
-def _draft_s(table: PriceTable, width: int, depth: Ints) -> float:
-    """Seconds of drafting to these depths [S], in beams of the table's width at `width`."""
-    drafting = depth > 0
-    if not drafting.any():
-        return 0.0
-    rows = float(np.maximum(table.undrafted_tokens, 1)[drafting].sum())
-    first_s = float(table.draft_first_s[0] + table.draft_first_s[1] * rows)
-    further = [int((depth >= step).sum()) for step in range(2, int(depth.max()) + 1)]
-    return first_s + float(table.draft_next_s[width, further].sum())
 
 
 def _warm_up() -> None:
@@ -253,6 +263,10 @@ def _warm_up() -> None:
         np.zeros((1, 1)),
     )  # fmt: skip
     forecast = Forecast(1, 1, 1)
-    nobody = np.zeros(1, np.bool_)
+    nobody, none = np.zeros(1, np.bool_), np.zeros((1, 1))
+    likenesses(nobody, none, none, HISTORY_PRIOR)
+    slack_weights(nobody, one, one, whole, 1.0, 1.0, 1.0, 1.0, 1.0)
+    drafting_s(whole, whole, two, two)
+    forecast.learn_acceptance(one, none > 0, nobody)
     forecast.learn_trees(nobody, whole, Candidates(whole, trees, trees, trees, np.zeros((1, 1))))
     node_values(forecast.by_class(), whole, one, one, whole, LEAST_FORECAST)

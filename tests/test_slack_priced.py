@@ -218,14 +218,14 @@ def test_weights_by_hand() -> None:
     # allow 0.1 s, u = 1. 60 allow 0.2 s: (1 / 2)² is the least of 0.25. 15 tokens late allow 12.5
     # ms: 8 is more than can be reached, and the objective is lost; so is it 30 late.
     view = view_of(slack_tokens=np.array([0.0, 20.0, 60.0, -15.0]))
-    controller = SlackPriced()
+    controller = SlackPriced(lax=0.25, lost=0.25)
     assert controller.weights(view, 0.1).tolist() == pytest.approx([4.0, 1.0, 0.25, 0.25])
     late = view._replace(
         slack_tokens=np.full(4, -30.0),
         tpot_objective_s=np.array([0.05, 0.05, INF, 0.05]),
         active=np.array([True, True, True, False]),
     )
-    mild = SlackPriced(lost=0.5)
+    mild = SlackPriced(lax=0.25, lost=0.5)
     assert mild.weights(late, 0.1).tolist() == pytest.approx([0.5, 0.5, 0.25, 0.0])
     slack = np.linspace(60, -6, 4)  # while it can be met, u grows as slack shrinks
     assert (np.diff(controller.weights(view._replace(slack_tokens=slack), 0.1)) > 0).all()
@@ -317,26 +317,32 @@ def test_the_batch_by_hand() -> None:
     assert wanted == 1
 
 
-def test_prompts_are_read_in_the_cheapest_pieces() -> None:
+def test_prompts_are_read_as_those_who_decode_can_afford() -> None:
     class Prices:
         """Only the table is asked for."""
 
         def table(self, nodes: int, widths: Any) -> PriceTable:
-            """By hand; 64 tokens in 2.5 s are the cheapest."""
-            return table_of()
+            """By hand: four emit 20 tokens a second, of which half may be spoken for."""
+            return table_of(prefill_s=np.array([0.2, 0.4, 0.8, 1.6, 3.2, 6.4]))
 
     controller = SlackPriced()
     controller.reset(LIMITS)
-    plan = controller.plan(view_of(pricing=Prices()))
-    assert plan.prefill_tokens == 64
-    plain = SlackPriced(chunks=False, wait=0).plan(view_of(pricing=Prices()))
+    plan = controller.plan(view_of(pricing=Prices(), tpot_objective_s=np.full(4, 0.08)))
+    # They need 50 and read little. At 1.6 s a token they need 2.5, a quarter of the 10 that may be
+    # spoken for: three steps of 0.2 s, in which 48 tokens are read.
+    assert plan.prefill_tokens == 16
+    rich = view_of(pricing=Prices(), tpot_objective_s=np.full(4, 1.6))
+    assert controller.plan(rich).prefill_tokens == 48 and plan.max_running is None
+    plain = SlackPriced(chunks=False).plan(view_of(pricing=Prices()))
     assert plain.prefill_tokens is None and plain.max_running is None
 
 
 # -- whole episodes ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spec", ["slack-priced", "slack-priced(lost=1.0, joule_s=0.001)"])
+@pytest.mark.parametrize(
+    "spec", ["slack-priced", "slack-priced(lost=0.5, joule_s=0.001, wait=9.0)"]
+)
 def test_text_and_course_of_tiny_episodes(spec: str) -> None:
     ordinary = serve("replay", registry.make("autoregressive"))
     first, again = (serve("replay", registry.make(spec)) for _ in range(2))

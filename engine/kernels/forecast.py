@@ -1,4 +1,4 @@
-"""What the layers of drafted trees were worth, and what nodes not drafted yet may be: three passes.
+"""What the layers of drafted trees were worth, and what nodes not drafted yet may be.
 
 The rules and their constants are `policies.forecast`'s and `policies.slack_priced`'s.
 """
@@ -68,9 +68,11 @@ def class_layers(
     for layer in range(layers):
         guess, first_all = above_all * first, above_all
         for rank in range(ranks):
-            mean = (total[:, layer, rank].sum() + prior * guess) / (
-                seen[:, layer, rank].sum() + prior
-            )
+            worth, trees = prior * guess, prior
+            for c in range(classes):
+                worth += total[c, layer, rank]
+                trees += seen[c, layer, rank]
+            mean = worth / trees
             guess *= siblings
             first_all = mean if rank == 0 else first_all
             for c in range(classes):
@@ -83,6 +85,43 @@ def class_layers(
     for layer in range(layers):
         found[:, layer] = np.minimum(found[:, layer] * scale[layer], 1.0)
     return found
+
+
+@njit(cache=True, error_model="numpy")
+def likenesses(active: Bools, accepted: Floats, proposed: Floats, prior: float) -> Floats:
+    """How much likelier each request [S] accepts a first draft than all do, 0.5 to 1.5.
+
+    `accepted` and `proposed` are [S, D]; `prior` drafts accepted as usual come to each one's own.
+    """
+    first, offered = prior, 2 * prior
+    for s in range(len(active)):
+        if active[s]:
+            first += accepted[s, 0]
+            offered += proposed[s, 0]
+    usual = first / offered
+    found = np.ones(len(active))
+    for s in range(len(active)):
+        ratio = (accepted[s, 0] + prior * usual) / ((proposed[s, 0] + prior) * usual)
+        found[s] = min(max(ratio, 0.5), 1.5)
+    return found
+
+
+@njit(cache=True)
+def learn_acceptance(
+    ran: Bools, accepted: Bools, drafts: Floats, keep: float, expected: Floats, found: Floats
+) -> None:
+    """Add drafts expected, `drafts` [D], and accepted, [S, D] of which those count that `ran`.
+
+    `expected` and `found` [D] count `keep` times what they were, if anything was drafted at all.
+    """
+    if drafts[0] <= 0:
+        return
+    for layer in range(len(drafts)):
+        count = 0
+        for s in range(len(ran)):
+            count += ran[s] and accepted[s, layer]
+        expected[layer] = keep * expected[layer] + drafts[layer]
+        found[layer] = keep * found[layer] + count
 
 
 @njit(cache=True)

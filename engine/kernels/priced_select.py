@@ -2,7 +2,8 @@
 
 Drafting is paid for by now. Nodes are taken the most valuable first, u · f each, while the best
 prefix by (Σ u of the roots + Σ u · f) / (t + λ · joules) is noted; only prefixes that keep to the
-power cap count. Since a node is worth no more than its parent, every prefix is a set of trees.
+power cap count. Since a node is worth no more than its parent, every prefix is a set of trees. The
+sweep ends, and nodes are not even sorted, where no longer prefix can win (`priced_sweep` says why).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.least_price import least_price
 from engine.protocol import Bools, Floats, Ints
 
 
@@ -40,6 +42,10 @@ def priced_select(
     so is all that the request has behind it.
     """
     slots, most_candidates = probability.shape
+    price = verify_s + joule_s * verify_joules
+    dearer = least_price(price)
+    best = base / (sunk_s + joule_s * sunk_joules + price[0])
+    enough = max(best * dearer.min(), 0.0)
     kept = np.zeros((slots, most_candidates), np.bool_)
     mass = np.zeros(len(scale))
     where = np.empty(slots * most_candidates, np.int64)
@@ -49,18 +55,19 @@ def priced_select(
         if weight[s] <= 0:
             continue
         for i in range(size[s]):
-            if probability[s, i] >= least:
+            worth = weight[s] * probability[s, i] * scale[depth[s, i] - 1]
+            if probability[s, i] >= least and worth > enough:
                 where[count] = s * most_candidates + i
-                value[count] = -weight[s] * probability[s, i] * scale[depth[s, i] - 1]
+                value[count] = -worth
                 count += 1
     order = np.argsort(value[:count], kind="mergesort")
     full = np.zeros(slots, np.bool_)
     used = np.zeros(slots, np.int64)
     pages, taken, best_taken = 0, 0, 0
-    gained, best = 0.0, base / (sunk_s + verify_s[0] + joule_s * (sunk_joules + verify_joules[0]))
+    gained = 0.0
     took = np.empty(count, np.int64)
     for at in order:
-        if taken + 1 >= len(verify_s):
+        if taken + 1 >= len(verify_s) or -value[at] <= best * dearer[taken]:
             break
         s = where[at] // most_candidates
         if full[s]:

@@ -8,6 +8,10 @@ valuable first, and after each the value of the step over its price is noted:
 
 A request that gets a node in a layer drafts down to it, so every layer is paid for by those alone
 who draft it. The best of all prefixes, depths and widths wins, ordinary decoding among them.
+
+A walk ends once no later prefix can win: with m the least that a node costs from here on
+(`engine.kernels.least_price`), k more of value v or less make (G + Σ) / (T + price) no more than
+(G + k · v) / (T + k · m), which is at most the best found where v is at most m times that.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.least_price import least_price
 from engine.protocol import Floats, Ints
 
 
@@ -38,23 +43,22 @@ def sweep_shapes(
     Width and nodes 0 are ordinary decoding. Values fall with the rank and with the layer. A step
     that draws more than `cap_watts` on average is passed over, ordinary decoding excepted.
     """
-    slots, deepest, ranks = value.shape
+    slots = len(value)
     depth = np.zeros(slots, np.int64)
     nodes = np.zeros(slots, np.int64)
-    best = base / (verify_s[0] + joule_s * verify_joules[0])
+    price = verify_s + joule_s * verify_joules
+    least = least_price(price)
+    best = base / price[0]
     best_at, best_width, best_layers, best_taken = -1, 0, 0, 0
     longest = len(verify_s) - 1
-    ranked = _in_order(value, widths[-1])
-    orders = np.zeros((len(widths), len(ranked)), np.int64)
-    counts = np.zeros(len(widths), np.int64)
+    order = _in_order(value, widths[-1], best * least.min())
+    deepest = 0
+    for layer in order[2]:
+        deepest = max(deepest, layer + 1)
     for at in range(len(widths)):
-        for index in ranked:
-            if index % ranks < widths[at]:
-                orders[at, counts[at]] = index
-                counts[at] += 1
         for layers in range(1, deepest + 1):
             ratio, taken = _walk(
-                value, base, orders[at, : counts[at]], layers, longest, verify_s, verify_joules,
+                order, widths[at], layers, longest, best, least, base, verify_s, verify_joules,
                 first_s, next_s[at], draft_watts, first_rows, most, joule_s, cap_watts, depth,
                 nodes,
             )  # fmt: skip
@@ -65,7 +69,7 @@ def sweep_shapes(
     nodes[:] = 0
     if best_at >= 0:
         _walk(
-            value, base, orders[best_at, : counts[best_at]], best_layers, best_taken, verify_s,
+            order, best_width, best_layers, best_taken, 0.0, np.zeros_like(least), base, verify_s,
             verify_joules, first_s, next_s[best_at], draft_watts, first_rows, most, joule_s,
             cap_watts, depth, nodes,
         )  # fmt: skip
@@ -73,30 +77,35 @@ def sweep_shapes(
 
 
 @njit(cache=True)
-def _in_order(value: Floats, width: int) -> Ints:
-    """The flat indices of all nodes of a beam, the most valuable first."""
+def _in_order(value: Floats, width: int, above: float) -> tuple[Floats, Ints, Ints, Ints]:
+    """Value, slot, layer and rank of all nodes of a beam, the most valuable first.
+
+    Those worth `above` or less are left out.
+    """
     slots, deepest, ranks = value.shape
-    flat = value.ravel()
-    some = np.empty(flat.size, np.int64)
+    worth = np.empty(value.size)
+    place = np.empty((3, value.size), np.int64)
     count = 0
     for s in range(slots):
         for layer in range(deepest):
             for rank in range(min(width, ranks)):
-                index = (s * deepest + layer) * ranks + rank
-                if flat[index] > 0:
-                    some[count] = index
+                if value[s, layer, rank] > max(above, 0.0):
+                    worth[count] = value[s, layer, rank]
+                    place[0, count], place[1, count], place[2, count] = s, layer, rank
                     count += 1
-    some = some[:count]
-    return some[np.argsort(-flat[some], kind="mergesort")]
+    order = np.argsort(-worth[:count], kind="mergesort")
+    return worth[order], place[0, order], place[1, order], place[2, order]
 
 
 @njit(cache=True, error_model="numpy")
 def _walk(
-    value: Floats,
-    base: float,
-    order: Ints,
+    order: tuple[Floats, Ints, Ints, Ints],
+    width: int,
     layers: int,
     longest: int,
+    known: float,
+    least: Floats,
+    base: float,
     verify_s: Floats,
     verify_joules: Floats,
     first_s: Floats,
@@ -111,23 +120,21 @@ def _walk(
 ) -> tuple[float, int]:
     """The best value over price, and after how many nodes.
 
-    Takes at most `longest` nodes of at most `layers` layers. `depth` and `nodes` [S] are as they
-    stand when no more are taken.
+    Takes at most `longest` nodes of at most `layers` layers and `width` ranks, and may end where
+    nothing better than `known` is left. `depth` and `nodes` [S] are as they stand at the end.
     """
-    _, deepest, ranks = value.shape
-    flat = value.ravel()
+    worth, of_slot, of_layer, of_rank = order
     depth[:] = 0
     nodes[:] = 0
-    drafting = np.zeros(deepest, np.int64)  # requests by layer
+    drafting = np.zeros(layers, np.int64)  # requests by layer
     rows, further_s, gained = 0.0, 0.0, 0.0
     taken, best_taken = 0, 0
     best = -1.0
-    for index in order:
-        if taken >= longest:
+    for at in range(len(worth)):
+        if taken >= longest or worth[at] <= max(best, known) * least[taken]:
             break
-        s = index // (deepest * ranks)
-        layer = index // ranks % deepest
-        if layer >= layers or layer > depth[s] or nodes[s] >= most[s]:
+        s, layer = of_slot[at], of_layer[at]
+        if layer >= layers or of_rank[at] >= width or layer > depth[s] or nodes[s] >= most[s]:
             continue
         if layer == depth[s]:  # the first of its layer
             depth[s] += 1
@@ -138,7 +145,7 @@ def _walk(
             drafting[layer] += 1
         nodes[s] += 1
         taken += 1
-        gained += flat[index]
+        gained += worth[at]
         draft_s = first_s[0] + first_s[1] * rows + further_s
         seconds = verify_s[taken] + draft_s
         joules = verify_joules[taken] + draft_watts * draft_s
