@@ -81,7 +81,7 @@ class WatchedFleet(FleetVecEnv):
             "engine/throughput_tps": total["emitted_tokens"] / total_s,
             "engine/iterations_per_s": iterations / total_s,
             "engine/tokens_per_iteration": total["emitted_tokens"] / max(iterations, 1),
-            "engine/watts": total["energy_joules"] / total_s,
+            "engine/watts_modelled": total["energy_joules"] / total_s,
         }
         for name, value in total.items():
             if name.startswith((REWARD, "action/")):

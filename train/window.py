@@ -85,7 +85,10 @@ class Watched(gymnasium.Wrapper[Observation, Ints, Observation, Ints]):
         found["engine/throughput_tps"] = self._sum("emitted_tokens") / total_s
         found["engine/iterations_per_s"] = iterations / total_s
         found["engine/tokens_per_iteration"] = self._sum("emitted_tokens") / max(iterations, 1)
-        found["engine/watts"] = self._sum("energy_joules") / total_s
+        engine = self.serving.engine
+        is_measured = engine is not None and engine.energy.is_measured
+        watts = "engine/watts" if is_measured else "engine/watts_modelled"
+        found[watts] = self._sum("energy_joules") / total_s
         for key in sorted(self.steps[-1].info):
             if key.startswith(REWARD):
                 found[key] = self._sum(key) / len(self.steps)
