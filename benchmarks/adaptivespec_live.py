@@ -4,6 +4,10 @@ Batch 1 and 8 over prompts of GSM8K, MATH-500 and HumanEval. The best fixed tree
 prompts. A margin changes the text, so beside its speed stands what it gives up: tokens that the
 target did not choose, the mean log-ratio of those, and how many final answers stay those of the
 lossless run. The answer is the last number of a text, of code the text itself.
+
+At a batch everybody is served once, and all figures are read from that: both axes at the default
+margin are a point of the frontier. Answers are cut at 144 tokens, so one that was not reached by
+then counts as its text.
 """
 
 from __future__ import annotations
@@ -26,11 +30,17 @@ from policies.delegate import Delegate, delegating
 SETS = ("gsm8k", "math500", "humaneval")
 PUBLISHED = "eagle3(7, 8, 60)"
 """EAGLE-3's depth and nodes; its width of 10 is beyond this engine's 8."""
-TREE, MARGIN, BOTH = "adaptivespec-tree", "adaptivespec-margin", "adaptivespec"
-MARGINS, QUICK_MARGINS = (0.9, 0.8, 0.6, 0.4, 0.2), (0.6,)
+TREE, MARGIN = "adaptivespec-tree", "adaptivespec-margin"
+MARGINS, QUICK_MARGINS = (0.95, 0.9, 0.8, 0.6), (0.6,)
+BOTH = "adaptivespec(margin=0.6)"
+"""With the controllers' default, at which `adaptivespec-margin` runs too; of the frontier."""
 LEAST_KEPT = 0.93
-TOKENS, QUICK_TOKENS = 192, 24
-EACH, QUICK_EACH = 8, 1  # prompts of a set
+TOKENS, QUICK_TOKENS, CHOOSING_TOKENS = 144, 24, 24
+EACH = {1: 5, 8: 8}
+"""Prompts of a set that are reported, by batch: one answer of each 15 or 24 may change."""
+QUICK_EACH = {1: 1, 8: 3}
+CHOOSING = {1: 2, 8: 3}
+"""Prompts of a set on which the best fixed tree is chosen."""
 CODE = "humaneval"
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
@@ -55,8 +65,9 @@ class Run(NamedTuple):
 
 def modes(bench: Bench, running: str) -> Result:
     """Throughput of the lossless mode over the best fixed tree; the three modes side by side."""
-    specs = (PUBLISHED, TREE, MARGIN, BOTH)
-    runs, best, names = _runs(bench, int(running), specs)
+    margins = {f"adaptivespec(margin={m})": m for m in (QUICK_MARGINS if bench.quick else MARGINS)}
+    runs, best, names = _runs(bench, int(running), (PUBLISHED, TREE, MARGIN, *margins))
+    specs = PUBLISHED, TREE, MARGIN, BOTH
     ratio = {spec: _ratio(bench, runs[spec], runs[best]) for spec in specs}
     published = {spec: _ratio(bench, runs[spec], runs[PUBLISHED]) for spec in specs}
     return Result(
@@ -65,42 +76,44 @@ def modes(bench: Bench, running: str) -> Result:
         note="; ".join(
             f"{spec} {ratio[spec]}× best fixed, {published[spec]}× published" for spec in specs
         )
-        + f"; best fixed is {best}",
+        + f"; best fixed is {best}; {len(names)} prompts",
         raw={
             "best_fixed": best,
             "over_best_fixed": {spec: ratio[spec]._asdict() for spec in specs},
             "over_published": {spec: published[spec]._asdict() for spec in specs},
             "both_over_either": ratio[BOTH].value / max(ratio[TREE].value, ratio[MARGIN].value),
             "prompts": len(names),
+            "frontier": {
+                f"{margin:g}": point(bench, runs[spec], runs[PUBLISHED], names)
+                for spec, margin in margins.items()
+            },
+            "lossless": point(bench, runs[TREE], runs[PUBLISHED], names),
         },
     )
 
 
+def point(bench: Bench, run: Run, lossless: Run, names: list[str]) -> dict[str, Any]:
+    """What a run has over the lossless one, and what it gave up for it."""
+    return {
+        "speed": _ratio(bench, run, lossless)._asdict(),
+        "kept": kept(bench, lossless.outputs, run.outputs, names),
+        "let_through": run.let_through / max(run.tokens, 1),
+        "mean_log_ratio": run.given_up / max(run.let_through, 1),
+    }
+
+
 def both_axes(bench: Bench, running: str) -> Result:
     """Throughput of both axes over the faster of either alone; read from the modes' row."""
-    row = bench.rows.get(f"adaptivespec_batch{running}")
-    if row is None or "both_over_either" not in row.raw:
-        raise UnmeasuredError("it is read from the modes' figure, which has not been measured")
-    value = float(row.raw["both_over_either"])
+    value = float(_from_modes(bench, running, "both_over_either"))
     return Result(value, f"{value:.2f}×")
 
 
 def frontier(bench: Bench, running: str) -> Result:
-    """Throughput over the published tree at the fastest margin that keeps 93 % of the answers."""
-    margins = QUICK_MARGINS if bench.quick else MARGINS
-    specs = {f"{BOTH}(margin={m})": m for m in margins}
-    runs, _, names = _runs(bench, int(running), (PUBLISHED, *specs), choose=False)
-    points: dict[str, dict[str, Any]] = {}
-    for spec, margin in specs.items():
-        run = runs[spec]
-        kept = _kept(bench, runs[PUBLISHED].outputs, run.outputs, names)
-        ratio = _ratio(bench, run, runs[PUBLISHED])
-        points[f"{margin:g}"] = {
-            "speed": ratio._asdict(),
-            "kept": kept,
-            "let_through": run.let_through / max(run.tokens, 1),
-            "mean_log_ratio": run.given_up / max(run.let_through, 1),
-        }
+    """Throughput over the published tree at the fastest margin that keeps 93 % of the answers.
+
+    Read from the modes' row.
+    """
+    points: dict[str, dict[str, Any]] = _from_modes(bench, running, "frontier")
     keeping = {m: p for m, p in points.items() if p["kept"] >= LEAST_KEPT}
     note = "; ".join(
         f"m = {m}: {p['speed']['value']:.2f}×, {100 * p['kept']:.0f} % of answers kept, "
@@ -114,12 +127,12 @@ def frontier(bench: Bench, running: str) -> Result:
     return Result(value, f"{value:.2f}× at m = {top}", note, {"points": points})
 
 
-def noise_floor(bench: Bench, _: str) -> Result:
-    """Not built: the run in bfloat16 beside that in float32, of the same prompts."""
-    raise UnmeasuredError(
-        "not built: it needs the target a second time, in bfloat16; `python -m "
-        "benchmarks.same_text` counts departures of one format"
-    )
+def _from_modes(bench: Bench, running: str, key: str) -> Any:
+    name = f"adaptivespec_batch{running}"
+    row = bench.rows.get(name)
+    if row is None or key not in row.raw:
+        raise UnmeasuredError(f"it is read from {name}, which has not been measured")
+    return row.raw[key]
 
 
 class Counting(Delegate):
@@ -134,19 +147,26 @@ class Counting(Delegate):
         super().observe(outcome)
 
 
+def reported_prompts(bench: Bench, running: int) -> tuple[list[tuple[str, list[int]]], Prompts]:
+    """At a batch, what is reported, each with its set's name, and what a tree is chosen on."""
+    each = (QUICK_EACH if bench.quick else EACH)[running]
+    choosing = 1 if bench.quick else CHOOSING[running]
+    chosen_on, reported_on = split_prompts(bench, SETS, choosing, each)
+    return reported_on, [prompt for _, prompt in chosen_on]
+
+
 def _runs(
-    bench: Bench, running: int, specs: tuple[str, ...], choose: bool = True
+    bench: Bench, running: int, specs: tuple[str, ...]
 ) -> tuple[dict[str, Run], str, list[str]]:
     """Every contender over the same prompts, who goes first rotating; the best fixed tree, and the
     prompts' sets.
     """
     for spec in specs:
         need_controller(spec)
-    each, tokens = (QUICK_EACH, QUICK_TOKENS) if bench.quick else (EACH, TOKENS)
-    each = max(each, -(-running // len(SETS)))
-    chosen_on, reported_on = split_prompts(bench, SETS, each, each)
-    best = _best_tree(bench, [p for _, p in chosen_on], running) if choose else ""
-    contenders = (*specs, best) if best and best not in specs else specs
+    tokens = QUICK_TOKENS if bench.quick else TOKENS
+    reported_on, chosen_on = reported_prompts(bench, running)
+    best = _best_tree(bench, chosen_on, running)
+    contenders = specs if best in specs else (*specs, best)
     prompts = [prompt for _, prompt in reported_on]
     groups = [prompts[i : i + running] for i in range(0, len(prompts), running)]
     found: dict[str, list[Served]] = {spec: [] for spec in contenders}
@@ -179,7 +199,7 @@ def _best_tree(bench: Bench, prompts: Prompts, running: int) -> str:
         served = [
             serve(
                 bench.server,
-                requests_of(prompts[i : i + running], QUICK_TOKENS, bench.stop_ids),
+                requests_of(prompts[i : i + running], CHOOSING_TOKENS, bench.stop_ids),
                 registry.make(tree),
                 running,
             )
@@ -198,7 +218,7 @@ def _ratio(bench: Bench, ours: Run, theirs: Run) -> ratios.Ratio:
     return ratios.of_rates(columns[0], columns[1], columns[2], columns[3], bench.rng())
 
 
-def _kept(bench: Bench, lossless: Prompts, other: Prompts, names: list[str]) -> float:
+def kept(bench: Bench, lossless: Prompts, other: Prompts, names: list[str]) -> float:
     """Share of final answers that are those of the lossless run."""
     same = [
         answer(bench, a, name) == answer(bench, b, name)

@@ -53,13 +53,11 @@ SYSTEMS = {
     "vllm-spec(8)": "vllm-spec(8)",
 }
 """Its published baselines; Sarathi with the paper's budget of a step."""
-ADASERVE = "adaserve(budget_tokens=512, verify_tokens=512, draft_tokens=96)"
-ARTIFACT = "adaserve-artifact(budget_tokens=512, verify_tokens=512, draft_tokens=96)"
-"""With the artifact's constants for Llama-70B: 512 tokens a verification, 96 a draft step.
-
-That the budget is B1 too was settled after a run of figure 14: by the profile's default of 1.25
-one-token steps AdaServe attained 60 % there, with hardly a draft. Say so beside every result.
-"""
+DRAFT_TOKENS = 96
+"""Of a draft step, in the artifact's script for Llama-70B; its verification has 512."""
+AT_512 = f"adaserve(budget_tokens=512, verify_tokens=512, draft_tokens={DRAFT_TOKENS})"
+ARTIFACT = f"adaserve-artifact(budget_tokens=512, verify_tokens=512, draft_tokens={DRAFT_TOKENS})"
+"""Both with the script's constants, beside AdaServe with those of `adaserve_constants`."""
 
 
 def data_folder() -> Path:

@@ -1,4 +1,4 @@
-"""Six workloads on which slack-priced is compared with AdaServe, and the one that tunes AdaServe.
+"""Six workloads on which slack-priced is compared with AdaServe.
 
 AdaServe's own two keep their objectives and their speed. The others are served on the same machine
 under the objectives of figure 14; prompts are cut at 2,048 tokens and answers at 256. Windows of
@@ -7,7 +7,7 @@ production traces are drawn by seed. The shifting load's disturbances are `shift
 Rates are ours, of a few trial runs in which the other contenders were seen too, and are meant to
 have AdaServe attain 60 to 90 %; those of Mooncake and of the shifting load were not looked at
 again after they were raised. So they were not fixed blindly. No constant of a controller was
-searched on any of the six, but `adaserve_traces.ADASERVE` is a choice made on figure 14.
+searched on any of the six; AdaServe's are those of `adaserve_constants`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from engine.workload import TraceUse, WorkloadConfig, load_config
 OBJECTIVES_S = {"coding": 0.036, "chat": 0.050, "summarization": 0.150}
 SHIFTING = Path(__file__).with_name("shifting_load.toml")
 WINDOW_S = 240.0
-TUNING = "fig8_9/rps3.2_ol256"
-"""The trace on which AdaServe's constants are searched; none of the six."""
 
 
 def peaks(quick_s: float | None) -> World:
@@ -58,11 +56,6 @@ def shifting(quick_s: float | None) -> World:
     if quick_s is not None:
         config = _shortened(config, quick_s)
     return World(config, OBJECTIVES_S)
-
-
-def tuning(length_s: float) -> World:
-    """For the grid search."""
-    return world_of(TUNING, length_s)
 
 
 WORKLOADS: dict[str, Callable[[float | None], World]] = {

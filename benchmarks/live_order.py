@@ -13,7 +13,7 @@ from eval.statistics import paired_difference
 from policies import registry
 
 BLOCKS, QUICK_BLOCKS = 8, 1
-BLOCK_S, QUICK_BLOCK_S = 60.0, 8.0
+BLOCK_S, QUICK_BLOCK_S = 30.0, 8.0
 LOAD = 0.8
 OURS, THEIRS = "slack-priced", "adaserve"
 

@@ -1,8 +1,9 @@
-"""Contenders in a published world, over seeds, two at a time in processes of their own.
+"""Contenders in published worlds, over seeds, in two processes.
 
 A seed draws acceptance, texts and, where the trace is a window, its start; all contenders of a seed
-meet the same. What is unfinished when a run is over counts as a miss for all alike. Trees that
-never change are served by a fleet of one replica, which is the engine bit for bit and takes a
+meet the same, and are served one after the other in one process, since drawing a seed takes as long
+as serving it once. What is unfinished when a run is over counts as a miss for all alike. Trees that
+never change are served by a fleet, a replica each, which is the engine bit for bit and takes a
 hundredth of its time.
 """
 
@@ -38,6 +39,7 @@ PROCESSES = 2
 CHUNK_TOKENS = 1024
 """Prompt tokens between two steps, as the artifact's scripts have it."""
 MOST_ITERATIONS = 10**6
+NAN = float("nan")
 PROMPTS_FIRST = "vllm"
 """A system whose name begins so reads prompts before it decodes on; others read them along."""
 
@@ -61,24 +63,24 @@ Table = dict[str, tuple[Served, ...]]
 
 @dataclass(frozen=True)
 class Task:
-    """One seed under one controller."""
+    """One seed of a world under controllers: by label, how the registry names them."""
 
+    where: str
     world: World
-    label: str
-    spec: str
+    specs: Mapping[str, str]
     seed: int
     horizon_s: float
 
 
 def compared(
-    world: World,
+    worlds: Mapping[str, World],
     specs: Mapping[str, str],
     seeds: int,
     say: Callable[[str], None],
     horizon_s: float,
     first_seed: int = FIRST_HELD_OUT_SEED,
-) -> Table:
-    """Serve `seeds` episodes, `horizon_s` each at most, with each of `specs`.
+) -> dict[str, Table]:
+    """In each of `worlds`, serve `seeds` episodes, `horizon_s` each at most, with each of `specs`.
 
     These say by label how the registry names a controller. Raises UnmeasuredError where it cannot
     make one.
@@ -87,39 +89,54 @@ def compared(
         need_controller(spec)
     chosen = range(first_seed, first_seed + seeds)
     tasks = [
-        Task(world, label, spec, seed, horizon_s)
+        Task(where, world, specs, seed, horizon_s)
+        for where, world in worlds.items()
         for seed in chosen
-        for label, spec in specs.items()
     ]
-    found: dict[tuple[str, int], Served] = {}
+    found: dict[tuple[str, int], dict[str, Served]] = {}
     pool = ProcessPoolExecutor(PROCESSES, get_context("spawn"))
     try:
         waiting = {pool.submit(served, task): task for task in tasks}
         for done in as_completed(waiting):
             task = waiting[done]
-            found[task.label, task.seed] = done.result()
-            say(f"{world.work.name}: {task.label}, run {len(found)} of {len(tasks)}")
+            found[task.where, task.seed] = done.result()
+            say(f"{task.where}: seed {task.seed}, {len(found)} of {len(tasks)}")
     finally:  # where one fails, nobody waits for the rest
         pool.shutdown(cancel_futures=True)
-    return {label: tuple(found[label, seed] for seed in chosen) for label in specs}
+    return {
+        where: {label: tuple(found[where, seed][label] for seed in chosen) for label in specs}
+        for where in worlds
+    }
 
 
-def served(task: Task) -> Served:
-    """One episode."""
-    controller = registry.make(task.spec)
-    server = task.world.server(task.seed, mixed=not task.spec.startswith(PROMPTS_FIRST))
-    classes = task.world.classes(server)
-    settings = replace(server.settings, prefill_tokens=CHUNK_TOKENS, horizon_s=task.horizon_s)
-    draw = RecordedDrawing(server, task.world.work, classes, held_out=True)
-    requests = draw(episode_generator(task.seed))
-    tree = fixed_tree(controller)
-    if tree is not None:
-        if isinstance(controller, System):
-            settings = contenders.scheduled(settings, controller.scheduling)
-        return Served(_by_fleet(server, settings, classes, tree, requests), float("nan"))
-    make = contenders.engine_makers(server, {task.label: controller}, classes, settings)[task.label]
-    run = runner.serve(task.label, controller, task.seed, make(requests), MOST_ITERATIONS)
-    return Served(run.metrics, run.tokens_per_iteration)
+def served(task: Task) -> dict[str, Served]:
+    """One episode under every controller of the task."""
+    servers = task.world.servers(task.seed)
+    classes = task.world.classes(servers.apart)
+    # Either server would draw the same requests: the two differ in what prompts cost.
+    draw = RecordedDrawing(servers.apart, task.world.work, classes, held_out=True)
+    found: dict[str, Served] = {}
+    fleets: dict[tuple[bool, EngineSettings], dict[str, Tree]] = {}
+    for label, spec in task.specs.items():
+        controller, mixed = registry.make(spec), not spec.startswith(PROMPTS_FIRST)
+        server = servers.mixed if mixed else servers.apart
+        settings = replace(server.settings, prefill_tokens=CHUNK_TOKENS, horizon_s=task.horizon_s)
+        tree = fixed_tree(controller)
+        if tree is not None:
+            if isinstance(controller, System):
+                settings = contenders.scheduled(settings, controller.scheduling)
+            fleets.setdefault((mixed, settings), {})[label] = tree
+            continue
+        makers = contenders.engine_makers(server, {label: controller}, classes, settings)
+        requests = draw(episode_generator(task.seed))
+        run = runner.serve(label, controller, task.seed, makers[label](requests), MOST_ITERATIONS)
+        found[label] = Served(run.metrics, run.tokens_per_iteration)
+    for (mixed, settings), trees in fleets.items():
+        server = servers.mixed if mixed else servers.apart
+        episodes = [draw(episode_generator(task.seed)) for _ in trees]
+        metrics = _by_fleet(server, settings, classes, tuple(trees.values()), episodes)
+        found |= {label: Served(m, NAN) for label, m in zip(trees, metrics, strict=True)}
+    return found
 
 
 def fixed_tree(controller: Controller) -> Tree | None:
@@ -139,6 +156,15 @@ def need_controller(spec: str) -> None:
         registry.make(spec)
     except UserError as error:
         raise UnmeasuredError(f"no controller {spec}: {error}") from error
+
+
+def is_there(spec: str) -> bool:
+    """Whether the registry can make it."""
+    try:
+        need_controller(spec)
+    except UnmeasuredError:
+        return False
+    return True
 
 
 def each(runs: tuple[Served, ...], figure: Callable[[EpisodeMetrics], float]) -> Floats:
@@ -165,15 +191,17 @@ def _by_fleet(
     server: ReplayServer,
     settings: EngineSettings,
     classes: ClassTable,
-    tree: Tree,
-    requests: Sequence[Request],
-) -> EpisodeMetrics:
+    trees: Sequence[Tree],
+    episodes: Sequence[Sequence[Request]],
+) -> list[EpisodeMetrics]:
+    """A replica for each tree, on its own requests."""
     plain = server.roomy(settings.limits.slots)
     plain.settings = replace(settings, overload=plain.settings.overload)
     limits = settings.limits
-    fleet = Fleet(plain, 1, classes)
-    fleet.begin(0, requests)
+    fleet = Fleet(plain, len(trees), classes)
+    for replica, requests in enumerate(episodes):
+        fleet.begin(replica, requests)
     fleet.serve(
-        planned([tree], len(classes.classes), limits.slots * limits.max_nodes), MOST_ITERATIONS
+        planned(trees, len(classes.classes), limits.slots * limits.max_nodes), MOST_ITERATIONS
     )
-    return summarise(fleet.records(0), classes)
+    return [summarise(fleet.records(replica), classes) for replica in range(len(trees))]

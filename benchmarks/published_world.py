@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,15 @@ MEAN_PROMPTS = (131, 17, 780)
 """Of AdaServe's trace by class: for workloads that tell no lengths."""
 
 
+class Servers(NamedTuple):
+    """Of one seed: the same but for what prompts cost."""
+
+    apart: ReplayServer
+    """Every chunk of a prompt is a pass of its own."""
+    mixed: ReplayServer
+    """Chunks are read in the passes in which others decode."""
+
+
 @dataclass(frozen=True)
 class World:
     """Everything but the seed and the controllers."""
@@ -56,18 +66,20 @@ class World:
     apart: bool = False
     """Every chunk of a prompt is a pass of its own, whoever reads it."""
 
-    def server(self, seed: int, mixed: bool) -> ReplayServer:
-        """The server of a seed; `mixed` as the module says. Raises UserError."""
+    def servers(self, seed: int) -> Servers:
+        """The servers of a seed. Raises UserError."""
         manifest, recording = _acceptance(
             self.pair, self.shown, self.ece, self.work.max_tokens, seed
         )
         profile = open_profile(self.profile)
-        if mixed and not self.apart:
-            profile = with_mixed_prompts(profile)
         rows = self.work.prompt_tokens + self.work.max_tokens + NODES + 1
         lengths = prompt_lengths(self.work, recording.text_class.astype(np.int64), seed)
         sizes = ReplayConfig(slots=SLOTS, capacity_tokens=rows)
-        return ReplayServer(manifest, with_prompts(recording, lengths), profile, sizes)
+        told = with_prompts(recording, lengths)
+        mixed = profile if self.apart else with_mixed_prompts(profile)
+        return Servers(
+            ReplayServer(manifest, told, profile, sizes), ReplayServer(manifest, told, mixed, sizes)
+        )
 
     def classes(self, server: ReplayServer) -> ClassTable:
         """The objectives, as multiples of that server's unloaded time per token."""
@@ -132,7 +144,7 @@ def with_prompts(recording: Recording, lengths: Ints) -> Recording:
 def _acceptance(
     pair: str, shown: Shown, ece: float, tokens: int, seed: int
 ) -> tuple[Manifest, Recording]:
-    """Two servers of a seed, prompts mixed and apart, share what is drawn."""
+    """What a seed draws; worlds that differ in their arrivals share it."""
     config = SyntheticConfig(
         texts_per_class=TEXTS_A_CLASS,
         tokens=tokens,

@@ -10,15 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import adaptivespec_live, adaserve_peaks, adaserve_sweeps, against_adaserve
+from benchmarks import (
+    adaptivespec_live,
+    adaserve_constants,
+    adaserve_peaks,
+    adaserve_sweeps,
+    against_adaserve,
+    published_world,
+)
 from benchmarks.adaserve_traces import SYSTEMS, objectives_of, world_of
 from benchmarks.bench import Bench
 from benchmarks.controllers import FIGURES
 from benchmarks.controllers_page import SECTIONS, belongs, page_of
 from benchmarks.decision_cost import timed
-from benchmarks.figures import Result, UnmeasuredError, judged
+from benchmarks.figures import Result, Row, UnmeasuredError, judged
 from benchmarks.fresh_clone import Clones
-from benchmarks.published_runs import Served, fixed_tree, goodput, violations
+from benchmarks.published_runs import Served, Task, fixed_tree, goodput, served, violations
 from benchmarks.published_world import World, prompt_lengths, with_mixed_prompts, with_prompts
 from benchmarks.results import Results
 from engine.profile.published import open_profile
@@ -52,13 +59,21 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
+def row_of(name: str, raw: dict[str, Any]) -> Row:
+    return Row(name, name, "1", "–", "reported", raw=raw)
+
+
 def runs_of(missed: list[int], good: list[float], p99_s: float = 1.0) -> tuple[Served, ...]:
-    tail = SimpleNamespace(p99=p99_s)
+    tail = SimpleNamespace(p50=p99_s / 20, p99=p99_s)
     of_class = SimpleNamespace(tpot_s=tail, completion_s=tail, tpot_attainment=0.5)
     return tuple(
         Served(
             SimpleNamespace(  # type: ignore[arg-type]
-                violations=m, goodput_tps=g, tpot_attainment=0.5, by_class={"chat": of_class}
+                violations=m,
+                goodput_tps=g,
+                tpot_attainment=0.5,
+                attainment=0.5,
+                by_class={"chat": of_class},
             ),
             1.0,
         )
@@ -178,6 +193,49 @@ def test_objectives_are_the_traces(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert isinstance(world, World) and world.objectives_s == pytest.approx({"coding": 0.048})
 
 
+def test_contenders_of_a_seed_are_served_as_if_alone(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published_world, "TEXTS_A_CLASS", 4)
+    work = WorkloadConfig(
+        duration_s=2.0, prompt_tokens=25, max_tokens=8, trace=TraceUse(f"csv:{trace}")
+    )
+    world = World(work, {"coding": 0.036, "chat": 0.05, "summarization": 0.15})
+    specs = {
+        "vllm": "vllm",
+        "vllm-spec(4)": "vllm-spec(4)",
+        "adaserve": "adaserve(budget_tokens=64)",
+    }
+    together = served(Task("here", world, specs, 1000, 60.0))
+    assert set(together) == set(specs)
+    for label in ("vllm-spec(4)", "adaserve"):
+        alone = served(Task("here", world, {label: specs[label]}, 1000, 60.0))[label]
+        assert repr(alone.metrics) == repr(together[label].metrics), label
+    assert repr(together["vllm"].metrics) != repr(together["vllm-spec(4)"].metrics)
+
+
+def test_adaserves_constants_are_those_that_miss_fewest(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UnmeasuredError, match="adaserve_constants"):
+        adaserve_constants.searched(bench)
+    specs: list[str] = []
+
+    def compared(worlds: Any, asked: dict[str, str], *_: Any) -> Any:
+        specs.extend(asked)
+        return {w: {specs[0]: runs_of([3], [9.0]), specs[1]: runs_of([2], [1.0])} for w in worlds}
+
+    monkeypatch.setattr(adaserve_constants, "compared", compared)
+    monkeypatch.setattr(adaserve_constants, "worlds", lambda _: {"a": None, "b": None})
+    result = adaserve_constants.search(bench, "")
+    assert result.value == 4 and result.text == specs[1]
+    bench.rows = {"adaserve_constants": row_of("adaserve_constants", dict(result.raw))}
+    assert adaserve_constants.searched(bench) == specs[1]
+    for trace in ("fig14", "fig8_9", "fig11"):  # it shows nothing that it was searched on
+        assert not adaserve_constants.TRACE.startswith(trace)
+    assert all(adaserve_constants.TRACE not in traces for traces in adaserve_sweeps.SWEEPS.values())
+
+
 def test_which_contenders_a_fleet_serves() -> None:
     assert fixed_tree(registry.make("vllm-spec(6)")) == (6, 1, 6)
     assert fixed_tree(registry.make("sarathi")) == (0, 1, 1)
@@ -226,6 +284,18 @@ def test_a_workload_is_won_by_violations_without_losing_goodput(
 def test_figures_of_one_run() -> None:
     runs = runs_of([3, 5], [1.0, 2.0])
     assert violations(runs).tolist() == [3, 5] and goodput(runs).tolist() == [1.0, 2.0]
+
+
+def test_the_frontier_is_read_from_the_modes(bench: Bench) -> None:
+    with pytest.raises(UnmeasuredError, match="adaptivespec_batch1"):
+        adaptivespec_live.frontier(bench, "1")
+    points = {
+        m: {"speed": {"value": v}, "kept": k, "let_through": 0.1, "mean_log_ratio": 0.2}
+        for m, v, k in (("0.9", 1.2, 1.0), ("0.8", 1.4, 0.94), ("0.6", 1.9, 0.92))
+    }
+    bench.rows = {"adaptivespec_batch1": row_of("adaptivespec_batch1", {"frontier": points})}
+    result = adaptivespec_live.frontier(bench, "1")
+    assert result.value == 1.4 and result.text == "1.40× at m = 0.8"
 
 
 def test_final_answers_are_the_last_numbers(bench: Bench) -> None:
