@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train test kernels lint format bench gpu-check clean
+.PHONY: help setup train test kernels-recording kernels-live lint format bench gpu-check clean
 
 help: ## list these commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1	/' | expand -t 18
@@ -34,14 +34,15 @@ train: setup ## train a PPO controller on the live engine, compare, export
 # One thread for each of the two workers: on two cores more of them only wait for one another.
 # Files in the order of tests/conftest.py: the longest first, not those with the most tests.
 test: setup ## check style and types, run every test
-	$(MAKE) --no-print-directory -j2 lint kernels
+	$(MAKE) --no-print-directory -j2 lint kernels-recording kernels-live
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 		$(PYTEST_ARGS)
 
-# Types are checked by one process, which leaves a core for what two workers would both compile.
-kernels: $(INSTALL_STAMP)
-	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m tests.compile_kernels
+# Types are checked by one process, which leaves a core for what two workers would both compile;
+# the live engine's kernels follow where a core is free first.
+kernels-recording kernels-live: kernels-%: $(INSTALL_STAMP)
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m tests.compile_kernels $*
 
 lint: $(INSTALL_STAMP) ## ruff and mypy
 	$(BIN)/ruff check .

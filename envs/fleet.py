@@ -23,9 +23,10 @@ from envs.episodes import ReplayEpisodes
 from envs.fleet_kernels import DIMENSIONS, Course, Pay, Tiers, Told, step_all
 from envs.fleet_summary import fleet_summary
 from envs.reward import GoodputReward
+from envs.same_types import SameTypes
 from policies.actions import ActionTable
 from policies.features import Observation, bounds, require_finite
-from policies.fleet_features import FleetObserver
+from policies.fleet_features import FleetObserver, new_scratch
 
 PARTS = ("reward/valid", "reward/violations", "reward/time")
 
@@ -87,6 +88,8 @@ class ServeFleet:
             self.fleet.unloaded_tpot_s,
             self.fleet.limits.slots,
         )
+        self._step_all = SameTypes(step_all)
+        self._scratch = new_scratch(len(actions.class_names), len(self.features))
         self._generators: list[np.random.Generator | None] = [None] * replicas
         self._decisions = np.zeros(replicas, np.int64)
         self.live = np.zeros(replicas, np.bool_)
@@ -113,7 +116,8 @@ class ServeFleet:
 
     def step(self, actions: Ints, acting: Bools | None = None) -> Step:
         """Serve the environments that act [R], None for all, under actions [R, C · 4]."""
-        chosen = np.ones(self.replicas, np.bool_) if acting is None else acting
+        everybody = acting is None
+        chosen = np.ones(self.replicas, np.bool_) if everybody else np.asarray(acting, np.bool_)
         told = self._serve(self._whole(actions), chosen)
         info = self._info(told.tally, told.elapsed_s)
         info |= zip(PARTS, told.parts, strict=True)
@@ -157,13 +161,15 @@ class ServeFleet:
             observation=np.empty((count, len(self.features)), np.float32),
         )
         course = Course(self.live, self._decisions, self.max_decisions or 0)
-        refused, is_finite = step_all(
+        refused, is_finite = self._step_all(
+            (state, self.plan, self.live, self._decisions),
             actions,
             acting,
             self.decide_every,
             self._tiers,
             self._pay,
             self._observer.scales,
+            self._scratch,
             self.plan,
             course,
             state,

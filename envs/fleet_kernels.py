@@ -13,10 +13,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from engine.kernels.inner import BORROWED, INNER
 from engine.protocol import Bools, Floats, Ints
 from engine.replay.fleet.state import FleetPlan, FleetState, Record
 from engine.replay.fleet.steps import hand_over, serve_replica, wipe_ended, wipe_tally
-from policies.fleet_features import Scales, new_scratch, observe_replica
+from policies.fleet_features import Scales, Scratch, observe_replica
 
 DIMENSIONS = 4  # entries of an action for each class; the last is the margin, which is always 1
 
@@ -59,7 +60,7 @@ class Told(NamedTuple):
     observation: NDArray[np.float32]  # [R, F], of everybody
 
 
-@njit(cache=True)
+@njit(**BORROWED)
 def step_all(
     actions: Ints,  # [R, C · 4]
     acting: Bools,  # [R]
@@ -67,6 +68,7 @@ def step_all(
     tiers: Tiers,
     pay: Pay,
     scales: Scales,
+    scratch: Scratch,
     plan: FleetPlan,
     course: Course,
     fleet: FleetState,
@@ -83,7 +85,6 @@ def step_all(
     if refused >= 0:
         return refused, True
     finite = True
-    scratch = new_scratch(len(fleet.classes), told.observation.shape[1])
     for r in range(len(acting)):
         told.elapsed_s[r] = told.reward[r] = 0.0
         told.parts[:, r] = 0.0
@@ -99,7 +100,7 @@ def step_all(
     return -1, finite
 
 
-@njit(cache=True)
+@njit(**INNER)
 def first_over(acting: Bools, live: Bools) -> int:
     """The first environment that acts though its episode is over, or -1."""
     for r in range(len(acting)):
@@ -108,7 +109,7 @@ def first_over(acting: Bools, live: Bools) -> int:
     return -1
 
 
-@njit(cache=True)
+@njit(**BORROWED)
 def take_actions(actions: Ints, acting: Bools, tiers: Tiers, plan: FleetPlan) -> int:
     """Let the actions [R, C · 4] of those that act hold; the first row outside the table, or -1."""
     for r in range(len(acting)):
@@ -129,7 +130,7 @@ def take_actions(actions: Ints, acting: Bools, tiers: Tiers, plan: FleetPlan) ->
     return -1
 
 
-@njit(cache=True)
+@njit(**INNER, inline="always")
 def _step(
     r: int,
     iterations: int,
@@ -151,7 +152,7 @@ def _step(
     told.reward[r] = reward_parts(told.tally[r], pay, told.parts[:, r])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWED, error_model="numpy")
 def reward_parts(tally: Record, pay: Pay, parts: Floats) -> float:
     """Fill in what tokens in time, violations and time are worth [3]; returns the sum."""
     token_times = tally.busy_s / pay.unloaded_tpot_s

@@ -45,7 +45,11 @@ MANY = Carrier(
     {
         **of_fleets.CARRIER.left_out,
         ServeFleet: LeftOut(
-            constant=(*FACE, *SETTINGS, "episodes", "replicas", "_observer", "_tiers", "_pay")
+            constant=(
+                *(*FACE, *SETTINGS, "episodes", "replicas"),
+                *("_observer", "_tiers", "_pay"),
+            ),
+            rebuilt=("_step_all", "_scratch"),
         ),
         ServeVectorEnv: LeftOut(
             constant=(*FACE, "num_envs", "single_observation_space", "single_action_space")

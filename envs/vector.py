@@ -92,7 +92,7 @@ class ServeVectorEnv(VectorEnv[Observation, Ints, NDArray[Any]]):
     def step(self, actions: Ints) -> tuple[Observation, Floats, Bools, Bools, dict[str, Any]]:
         """Step all but the environments whose episode is over, which are reset."""
         fresh, acting = self._over, ~self._over
-        begun = np.flatnonzero(fresh).tolist()
+        begun = _where(fresh)
         for replica in begun:
             self.serving.reset(replica)
         step = self.serving.step(actions, acting)
@@ -101,7 +101,8 @@ class ServeVectorEnv(VectorEnv[Observation, Ints, NDArray[Any]]):
             _note(info, step.info, acting)
         if begun:
             _note(info, self.serving.nothing(), fresh)
-        _note_serving(info, self.serving, step.truncated)
+        if over := _where(step.truncated):
+            _note_serving(info, self.serving, over, step.truncated)
         self._over = step.truncated
         terminated = np.zeros(self.num_envs, np.bool_)
         return step.observation, step.reward, terminated, step.truncated.copy(), info
@@ -151,10 +152,16 @@ def make_replay_vector(
     return ServeVectorEnv(serving, seed)
 
 
+def _where(is_so: Bools) -> list[int]:
+    """The environments of which it is so; lists, since NumPy takes microseconds to find none."""
+    listed = is_so.tolist()
+    return [replica for replica, it_is in enumerate(listed) if it_is] if True in listed else []
+
+
 def _note(info: dict[str, Any], values: dict[str, NDArray[Any]], where: Bools) -> None:
     """Put values [R] into a vector environment's info, beside the mask of those that have one."""
     mask = where.copy()
-    everybody = bool(where.all())
+    everybody = False not in where.tolist()
     for name, value in values.items():
         if everybody:
             info[name], info[f"_{name}"] = value, mask
@@ -165,14 +172,12 @@ def _note(info: dict[str, Any], values: dict[str, NDArray[Any]], where: Bools) -
             info[name], info[f"_{name}"] = np.where(where, value, 0), mask
 
 
-def _note_serving(info: dict[str, Any], serving: ServeFleet, where: Bools) -> None:
-    """Put the figures of the episodes that are over into the info."""
-    if not where.any():
-        return
-    figures = {r: serving.serving(r) for r in np.flatnonzero(where).tolist()}
+def _note_serving(info: dict[str, Any], serving: ServeFleet, over: list[int], where: Bools) -> None:
+    """Put the figures of the episodes that are over, `where` [R], into the info."""
+    figures = [serving.serving(replica) for replica in over]
     table: dict[str, Any] = {}
-    for name in next(iter(figures.values())):
+    for name in figures[0]:
         column = np.zeros(len(where))
-        column[where] = [of[name] for of in figures.values()]
+        column[where] = [of[name] for of in figures]
         _note(table, {name: column}, where)
     info["serving"], info["_serving"] = table, where.copy()

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from engine.kernels.inner import INNER
 from engine.protocol import Floats, Ints
 from engine.replay.fleet.disturbing import cap_watts_now
 from engine.replay.fleet.fleet import Fleet
@@ -30,6 +31,9 @@ from policies.features import (
 
 LINEAR = len(_LINEAR)
 BY_CLASS = LINEAR + len(_LOG_TOPS)
+SINCE = len(_LOG_TOPS) - POSITIONS  # the first tail that counts iterations, up to the most
+# Looked up, since a logarithm for each was a quarter of an observation's time.
+SINCE_LOGS = np.array([log1p(n) / _LOG_TOPS[-1] for n in range(SINCE_ITERATIONS + 1)])
 LOG_QUEUED, LOG_WATTS, LOG_STEPS = log1p(255), log1p(16383), log1p(63)
 
 
@@ -69,7 +73,6 @@ class Scratch(NamedTuple):
     oldest_s: Floats  # [C]
 
 
-@njit(cache=True)
 def new_scratch(classes: int, features: int) -> Scratch:
     """For a fleet's observations, one after the other."""
     exact = np.empty(features)
@@ -77,7 +80,7 @@ def new_scratch(classes: int, features: int) -> Scratch:
     return Scratch(exact, by_class, np.empty(classes, np.int64), np.empty(classes))
 
 
-@njit(cache=True)
+@njit(**INNER)
 def observe_replica(
     r: int,
     fleet: FleetState,
@@ -105,8 +108,10 @@ def observe_replica(
         token_s = objective_s if np.isfinite(objective_s) else scales.unloaded_tpot_s
         tails = block[c, LINEAR:]
         tails[2], tails[3] = fleet.queued[r, c], oldest_s[c] / token_s
-        for i in range(len(tails)):
+        for i in range(SINCE):
             tails[i] = log1p(max(tails[i], 0.0)) / _LOG_TOPS[i]
+        for i in range(SINCE, len(tails)):
+            tails[i] = SINCE_LOGS[int(tails[i])]
         for i in range(BY_CLASS):
             low = -1.0 if i == 1 or i == 2 else 0.0
             block[c, i] = _inside(block[c, i], low)
@@ -123,7 +128,7 @@ def observe_replica(
     return finite
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[int, int, int]:
     """Sums by class [C, BY_CLASS] over those that decode, where the features will stand.
 
@@ -164,7 +169,7 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
     return running, prefilling, held
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _age_queue(r: int, fleet: FleetState, oldest_s: Floats) -> None:
     """Fill in how long the first of every class [C] has waited; 0 where none waits."""
     replica = fleet.replicas[r]
@@ -186,7 +191,7 @@ def _age_queue(r: int, fleet: FleetState, oldest_s: Floats) -> None:
         oldest_s[c] = max(oldest_s[c], 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _scale_class(of: Floats, count: int, slots: int) -> None:
     """From a class's sums to its features, the previous plan and the logarithms left out."""
     most = max(count, 1)
@@ -203,7 +208,7 @@ def _scale_class(of: Floats, count: int, slots: int) -> None:
         of[9 + POSITIONS + d] = proposed / (proposed + EVIDENCE_HALF)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def _fill_engine(
     replica: Record,
     running: int,
@@ -223,7 +228,7 @@ def _fill_engine(
     out[8] = log1p(replica.iteration_s / scales.unloaded_tpot_s) / LOG_STEPS
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _inside(value: float, low: float) -> float:
     """Clipped to [low, 1]; what is not a number stays none."""
     if value < low:

@@ -11,6 +11,7 @@ import pytest
 from engine.classes import ClassTable, SLOClass
 from engine.orders import ORDERS, OrderName, Waiting, place, promises_of
 from engine.profile.cost_model import Curve, PassCost
+from engine.protocol import Limits
 from engine.replay.fleet.costs import PASSES, pass_s, step_watts, tabulate
 from engine.replay.fleet.ending import attained
 from engine.replay.fleet.filling import order_keys
@@ -23,9 +24,10 @@ from engine.replay.fleet.state import (
     FleetPlan,
     class_records,
     find_paths,
+    new_scratch,
     shapes,
 )
-from engine.replay.fleet.trees import confidence, look_up, share_budget
+from engine.replay.fleet.trees import look_up, share_budget
 from engine.replay.fleet.waiting import goes_before
 from engine.request import Request, RequestRecord, Status
 from envs.fleet_kernels import Pay, Tiers, reward_parts, take_actions
@@ -76,6 +78,7 @@ def book_of(places: list[list[Recorded]], text: np.ndarray) -> Book:
         np.array([node.parent for node in nodes], np.uint8),
         np.array([node.token for node in nodes], np.int32),
         np.array([node.probability for node in nodes], np.float32),
+        np.empty(count),
     )
     find_paths(book, np.arange(count + 1), length * np.arange(count + 1))
     return book
@@ -97,11 +100,29 @@ def test_a_plans_tree_and_the_path_through_it() -> None:
         nodes, text = random_place(rng), rng.integers(0, 2, 12)
         slot, book = random_slots(rng, 1)[0], book_of([nodes], text)
         kept = plan_tree(nodes, slot["depth"], slot["width"], slot["nodes"])
-        assert look_up(slot, book) == (len(kept), max((nodes[i].depth for i in kept), default=0))
+        assert look_up(slot, book, np.full(4, -1)) == (
+            len(kept),
+            max((nodes[i].depth for i in kept), default=0),
+        )
         assert slot["path"] == accepted(nodes, kept, text.tolist())
-        assert confidence(slot, book) == (path_probability(nodes, 0) if nodes else -1.0)
+        assert book.sure[0] == (path_probability(nodes, 0) if nodes else -1.0)
         lengths.append(int(slot["path"]))
     assert max(lengths) >= 3
+
+
+def test_a_tree_that_was_looked_up_before_is_no_other() -> None:
+    rng = np.random.default_rng(4)
+    places, text = [random_place(rng) for _ in range(6)], rng.integers(0, 2, 12)
+    book, memo = book_of(places, text), np.full(4, -1)
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
+    plans = [random_slots(rng, len(places)) for _ in range(8)]
+    plans[0]["depth"], plans[1]["depth"] = 15, 16  # on both sides of what the memo has room for
+    for slot in chain(*plans, *plans[::-1], *(np.repeat(slots, 2) for slots in plans)):
+        at = tuple(int(slot[name]) for name in ("place", "depth", "width", "nodes"))
+        seen = (*look_up(slot, book, memo), int(slot["path"]))
+        fresh = look_up(slot, book, np.full(4, -1))
+        assert seen == (*fresh, int(slot["path"])) == found.setdefault(at, seen)
+    assert len(set(found.values())) > 10
 
 
 def test_a_budget_goes_to_the_likeliest_nodes_of_the_batch() -> None:
@@ -114,7 +135,8 @@ def test_a_budget_goes_to_the_likeliest_nodes_of_the_batch() -> None:
             plan_tree(nodes, slot["depth"], slot["width"], slot["nodes"])
             for nodes, slot in zip(places, slots, strict=True)
         ]
-        share_budget(slots, budget, book_of(places, np.zeros(12)))
+        scratch = new_scratch(Limits(), 1, 4)
+        share_budget(slots, budget, book_of(places, np.zeros(12)), scratch)
         assert slots["nodes"].tolist() == share_twin(places, trees, budget)
         bound += sum(map(len, trees)) > budget
     assert bound > 20

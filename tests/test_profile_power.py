@@ -136,3 +136,16 @@ def test_a_cap_that_cannot_be_kept_is_refused(cap: float, profile: HardwareProfi
 def test_an_unknown_stage_is_refused(profile: HardwareProfile) -> None:
     with pytest.raises(UserError, match="no stage is called 'sample'; expected one of prefill"):
         StagePower(profile).watts("sample", 1)
+
+
+@pytest.mark.parametrize("name", names())
+def test_many_sizes_at_once_are_each_alone(name: str) -> None:
+    sizes = np.arange(0, 3000, 7)
+    free = open_profile(name)
+    for profile in (free, capped(free, 0.7 * max(free.power.watts))):
+        stages = StagePower(profile)
+        for stage in STAGES:
+            curve = getattr(profile, stage).curve
+            assert curve.at_each(sizes).tolist() == [curve.at(float(n)) for n in sizes.tolist()]
+            alone = [stages.watts(stage, n) for n in sizes.tolist()]
+            assert stages.free_watts(stage, sizes).tolist() == alone

@@ -216,7 +216,7 @@ def test_what_is_left_out_is_there_by_that_name() -> None:
 def test_a_forgotten_field_is_noticed(name: str) -> None:
     left_out = dict(of_envs.MANY.left_out)
     own = left_out[of_envs.ServeFleet]
-    left_out[of_envs.ServeFleet] = of_envs.LeftOut((*own.constant, name))
+    left_out[of_envs.ServeFleet] = of_envs.LeftOut((*own.constant, name), own.rebuilt)
     carrier = of_envs.Carrier(left_out, of_envs.MANY.records, {})
     env = make("vector", replay_server())
     begin("vector", env, 3)
@@ -239,6 +239,6 @@ def test_other_settings_are_refused() -> None:
 
 def test_the_fleets_state_is_carried_field_by_field() -> None:
     state = a_fleet().state
-    left = {"rules", "classes", "costs", "book"}
+    left = {"rules", "classes", "costs", "book", "scratch"}
     assert set(of_fleets.CARRIER.carried(state) or ()) == set(state._fields) - left
     assert WORK.rate_rps

@@ -88,8 +88,10 @@ def beam_mask(ancestors: Tensor, committed: Tensor, length: int) -> Tensor:
 def known_ancestors(step: int, places: int, limits: Limits) -> Tensor | None:
     """Ancestors [places, D · W] of a beam of which the host knows them beforehand, else None.
 
-    That is a first beam, of the roots' children, and one of chains. It matters to attention that
-    is faster without a mask: only these can be causal, since siblings do not see each other.
+    That is a first beam, of the roots' children, and one of chains: `places` are counted by width,
+    whether or not there were so many children, so a single one is a chain's. It matters to
+    attention that is faster without a mask: only these can be causal, since siblings do not see
+    each other.
     """
     ancestors = torch.zeros(places, limits.max_depth * limits.max_width, dtype=torch.bool)
     if step == 1:

@@ -30,6 +30,7 @@ import numpy as np
 from engine.errors import UserError
 from engine.profile.cost_model import Curve, PassCost
 from engine.profile.hardware_profile import HardwareProfile, Origin
+from engine.protocol import Floats, Ints
 
 EXPONENT = 2.6
 LEAST_SHARE = 0.25
@@ -61,6 +62,16 @@ class StagePower:
         # At the lowest clock a device draws what it draws, whatever the cap.
         lowest = self.idle_watts + (free - self.idle_watts) * LOWEST_CLOCK**EXPONENT
         return max(cap_watts, lowest)
+
+    def free_watts(self, stage: str, tokens: Ints) -> Floats:
+        """As `watts` without a cap, for many sizes at once. Raises UserError likewise."""
+        self._check(stage, np.inf)
+        if stage == "host":
+            return np.full(tokens.shape, self.idle_watts)
+        measured = self._measured_watts(stage)
+        if measured is not None:
+            return np.full(tokens.shape, measured)
+        return np.interp(tokens, self.profile.power.tokens, self.profile.power.watts)
 
     def joules(self, stage: str, tokens: float, seconds: float, cap_watts: float = np.inf) -> float:
         """Energy of a stage that took so long; over accepted tokens, their energy."""
@@ -131,11 +142,14 @@ class StagePower:
         )
 
     def _free_watts(self, stage: str, tokens: float) -> float:
-        power = self.profile.power
-        measured = power.stages.get("prefill" if stage == "prefill" else "draft")
-        if stage == "verify" or measured is None:
-            return float(np.interp(tokens, power.tokens, power.watts))
-        return measured
+        power, measured = self.profile.power, self._measured_watts(stage)
+        return float(np.interp(tokens, power.tokens, power.watts)) if measured is None else measured
+
+    def _measured_watts(self, stage: str) -> float | None:
+        """What the stage draws whatever its size, where the profile knows it."""
+        if stage == "verify":
+            return None
+        return self.profile.power.stages.get("prefill" if stage == "prefill" else "draft")
 
     def _pass(self, stage: str) -> PassCost:
         named: PassCost = getattr(self.profile, stage)

@@ -29,10 +29,12 @@ from engine.request import Request
 from engine.workload import DrawnRequests, Episode, WorkloadConfig
 from engine.workload.arrivals import counts_in_capacity
 from engine.workload.capacity_mix import Asked, class_shares
+from engine.workload.disturbances import COLUMNS
 from engine.workload.episode import draw_arrivals
-from engine.workload.text_draws import next_text, output_tokens
+from engine.workload.text_draws import draw_all, next_text, text_after
 from engine.workload.traces import ArrivalSource
 
+OUTPUT_LENGTH = COLUMNS.index("output_length")
 LENGTHS_S = 3600.0
 """So long a sample tells how long a generated trace's answers are."""
 
@@ -102,13 +104,21 @@ class RecordedDrawing:
         requests: list[Request] = []
         clipped = 0
         traced = arrivals.output_tokens
-        columns = zip(arrivals.arrival_s.tolist(), arrivals.slo_class.tolist(), strict=True)
-        for i, (time_s, c) in enumerate(columns):
+        times_s, classes = arrivals.arrival_s.tolist(), arrivals.slo_class.tolist()
+        for c in dict.fromkeys(classes):
             self._need_texts(c)
-            texts, factor = self._texts[c], disturbances.value("output_length", time_s)
+        counts = np.array([len(texts) for texts in self._texts])
+        draws = (
+            draw_all(arrivals.slo_class, counts, config.max_tokens, generator)
+            if traced is None
+            else []
+        )
+        factors = disturbances.values(arrivals.arrival_s)[:, OUTPUT_LENGTH].tolist()
+        for i, (time_s, c, factor) in enumerate(zip(times_s, classes, factors, strict=True)):
+            texts = self._texts[c]
             if traced is None:
-                at = next_text(last[c], len(texts), generator)
-                drawn = output_tokens(config.max_tokens, generator)
+                chosen, drawn = draws[i]
+                at = text_after(last[c], len(texts), chosen)
                 # Only a disturbance can ask for more than max_tokens, and it is meant to.
                 wanted = length = max(1, round(drawn * factor))
             else:

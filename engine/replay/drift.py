@@ -23,6 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from engine.backends.protocol import Choices
+from engine.kernels.inner import INNER
 from engine.protocol import Bools, Ints
 from engine.replay.lookup import Book, Cursor, ranked
 from engine.replay.recorded_request import RecordedRequest
@@ -77,7 +78,7 @@ def drift(
                 _mend(r, s, acceptance, key, emitted, book, cursor, trees, choices)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _spoil(
     r: int,
     s: int,
@@ -101,7 +102,7 @@ def _spoil(
             choices.log_ratio[r, s, i] = -np.inf
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _mend(
     r: int,
     s: int,
@@ -138,7 +139,7 @@ def _mend(
         node, wanted = right, choices.node_token[r, s, right]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def conditional(probability: NDArray[np.float32], first: int, node: int, above: int) -> float:
     """Probability of a recorded node given its parent, -1 for the root; of a place at `first`.
 

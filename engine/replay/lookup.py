@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from engine.backends.protocol import Choices
 from engine.kernels.beam import BeamState
+from engine.kernels.inner import INNER
 from engine.protocol import Bools, Floats, Ints, Limits
 from engine.replay.recording import ROOT, Recording
 from engine.state import TreeState
@@ -234,7 +235,7 @@ def answer(
             _add_load(r, verified, context[r, s], cursor)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _add_load(r: int, tokens: int, context: int, cursor: Cursor) -> None:
     """One request more in the pass."""
     cursor.load[r, 0] += tokens
@@ -242,7 +243,7 @@ def _add_load(r: int, tokens: int, context: int, cursor: Cursor) -> None:
     cursor.load[r, 2] += 1
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _note_nodes(r: int, s: int, size: int, cursor: Cursor) -> None:
     """Note of every candidate that the loop added since the last offer which recorded node it is.
 
@@ -257,13 +258,13 @@ def _note_nodes(r: int, s: int, size: int, cursor: Cursor) -> None:
     cursor.known[r, s] = size
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _ranked(book: Book, first: int, i: int) -> float:
     """Path probability of node i of the place that begins at `first`."""
     return ranked(book.probability[i], i - first)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def ranked(probability: float, index: int) -> float:
     """The path probability of a place's node by its index; no two of a place are equal."""
     return max(float(probability), LEAST) * (1.0 - TIE * index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.inner import INNER
 from engine.protocol import Floats, Ints
 from engine.workload.disturbances import Schedule
 
@@ -26,7 +27,7 @@ def read_disturbances(
             values[r, k] = value_at(schedule, r, clock_s[r], cursor[r], k)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def seek(schedule: Schedule, r: int | np.int64, clock_s: float, start: int) -> int:
     """The change point of replica r that holds at a time, looked for from `start` on."""
     points_s = schedule.points_s[r]
@@ -36,7 +37,7 @@ def seek(schedule: Schedule, r: int | np.int64, clock_s: float, start: int) -> i
     return i
 
 
-@njit(cache=True)
+@njit(**INNER)
 def value_at(schedule: Schedule, r: int | np.int64, clock_s: float, i: int, k: int) -> float:
     """The value of kind k, of COLUMNS, at a time at which change point i holds."""
     past_s = max(clock_s - schedule.points_s[r, i], 0.0)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from engine.kernels.inner import BORROWED, INNER
 from engine.profile.hardware_profile import HardwareProfile
 from engine.profile.power_model import StagePower
 from engine.protocol import Floats, Ints
@@ -100,8 +101,8 @@ def _curves(profile: HardwareProfile, most_tokens: dict[str, int]) -> tuple[Floa
     curve_s = np.full((len(PASSES), max(most_tokens.values()) + 1), np.nan)
     terms = np.zeros(len(PASSES), TERMS)
     for i, name in enumerate(PASSES):
-        cost, sizes = getattr(profile, name), range(most_tokens[name] + 1)
-        curve_s[i, : len(sizes)] = [cost.curve.at(float(tokens)) for tokens in sizes]
+        cost, sizes = getattr(profile, name), np.arange(most_tokens[name] + 1)
+        curve_s[i, : len(sizes)] = cost.curve.at_each(sizes)
         terms[i] = (cost.kv_token_s, cost.attended_s, cost.request_s)
     return curve_s, terms
 
@@ -110,18 +111,18 @@ def _watts(stages: StagePower, most_tokens: dict[str, int]) -> Floats:
     """Watts [PASSES, N] by tokens."""
     watts = np.zeros((len(PASSES), max(most_tokens.values()) + 1))
     for i, name in enumerate(PASSES):
-        sizes = range(most_tokens[name] + 1)
-        watts[i, : len(sizes)] = [stages.watts(name, tokens) for tokens in sizes]
+        sizes = np.arange(most_tokens[name] + 1)
+        watts[i, : len(sizes)] = stages.free_watts(name, sizes)
     return watts
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWED, error_model="numpy")
 def pass_s(costs: Costs, kind: Whole, tokens: Whole, kv_tokens: Whole, requests: Whole) -> float:
     """Seconds of one pass, as `PassCost.at` has them."""
     return cost_s(costs.curve_s[kind, tokens], costs.terms[kind], tokens, kv_tokens, requests)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def cost_s(curve_s: float, terms: Any, tokens: Whole, kv_tokens: Whole, requests: Whole) -> float:
     """Seconds of a pass that takes `curve_s` for its tokens; `terms` are one of TERMS."""
     attended = terms.attended_s * tokens * kv_tokens / max(float(requests), 1.0)
@@ -129,7 +130,7 @@ def cost_s(curve_s: float, terms: Any, tokens: Whole, kv_tokens: Whole, requests
     return curve_s + attended + rest
 
 
-@njit(cache=True)
+@njit(**INNER)
 def work(
     replica: Any, costs: Costs, kind: Whole, tokens: Whole, kv_tokens: Whole, requests: Whole
 ) -> None:
@@ -139,7 +140,7 @@ def work(
     replica.joules += seconds * costs.pass_watts[kind, tokens]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def spend_since(replica: Any, begun_s: float) -> float:
     """Let the replica's clock run by the work done since that reading; returns by how much."""
     spent_s = replica.work_s - begun_s
@@ -147,7 +148,7 @@ def spend_since(replica: Any, begun_s: float) -> float:
     return spent_s
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER, error_model="numpy")
 def step_joules(replica: Any, costs: Costs, tokens_per_pass: float) -> float:
     """Energy of the iteration that is over, as `ProfileMeter.end` has it; writes its `watts`."""
     busy_s = replica.iteration_s
@@ -161,7 +162,7 @@ def step_joules(replica: Any, costs: Costs, tokens_per_pass: float) -> float:
     return joules
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWED, error_model="numpy")
 def step_watts(costs: Costs, tokens_per_pass: float) -> float:
     """Power of a step whose passes have so many tokens on average, as `numpy.interp` has it."""
     power, last = costs.power, len(costs.power) - 1

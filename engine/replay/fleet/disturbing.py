@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.inner import INNER
 from engine.replay.drift import chance, comes_right, conditional
 from engine.replay.fleet.costs import DRAFT_FIRST, DRAFT_NEXT, Whole, cost_s, work
 from engine.replay.fleet.state import Book, FleetState, Record
@@ -19,7 +20,7 @@ from engine.workload.disturbance_kernel import seek, value_at
 from engine.workload.disturbances import DRAFT_TIME, POWER_CAP
 
 
-@njit(cache=True)
+@njit(**INNER)
 def value_now(r: Whole, kind: np.int64, fleet: FleetState) -> float:
     """The value of a kind, of COLUMNS, at replica r's clock."""
     replica, clock_s = fleet.replicas[r], fleet.replicas[r].clock_s
@@ -27,7 +28,7 @@ def value_now(r: Whole, kind: np.int64, fleet: FleetState) -> float:
     return value_at(fleet.wrong, r, clock_s, replica.change_point, kind)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def do_pass(
     r: Whole,
     kind: np.int64,
@@ -43,7 +44,7 @@ def do_pass(
         work(fleet.replicas[r], fleet.costs, kind, tokens, kv_tokens, requests)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _disturbed_pass(
     r: Whole,
     kind: np.int64,
@@ -67,7 +68,7 @@ def _disturbed_pass(
     replica.joules += seconds * watts
 
 
-@njit(cache=True)
+@njit(**INNER)
 def cap_watts_now(r: int, fleet: FleetState) -> float:
     """The power cap that replica r's device keeps to at its clock, inf for none."""
     constant_watts, peak_watts = fleet.rules.power_cap_watts, fleet.rules.peak_watts
@@ -77,7 +78,7 @@ def cap_watts_now(r: int, fleet: FleetState) -> float:
     return min(peak_watts * level / LEVELS if level < LEVELS else np.inf, constant_watts)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def drift_path(slot: Record, acceptance: float, key: np.uint64, book: Book) -> None:
     """Write how much of the slot's tree is accepted under drift, as `engine.replay.drift` has it.
 
@@ -92,7 +93,7 @@ def drift_path(slot: Record, acceptance: float, key: np.uint64, book: Book) -> N
             return
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _mended(slot: Record, acceptance: float, key: np.uint64, book: Book) -> int:
     """Length of the target's path through what is kept, mended where it breaks."""
     first, end = book.first_node[slot.place], book.first_node[slot.place + 1]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.inner import BORROWED, INNER
 from engine.replay.fleet.state import FleetState, Record
 
 
-@njit(cache=True)
+@njit(**INNER)
 def end_request(r: int, s: int, fleet: FleetState) -> None:
     """Free the slot, write the line, and count the request with the iterations."""
     slot, tally, replica = fleet.slots[r, s], fleet.tally[r], fleet.replicas[r]
@@ -33,7 +34,7 @@ def end_request(r: int, s: int, fleet: FleetState) -> None:
         tally.missed += int(not met)
 
 
-@njit(cache=True)
+@njit(**BORROWED)
 def write_line(slot: Record, request: Record) -> None:
     """What the slot holds of its request, which may have ended or not."""
     request.admitted_s, request.first_token_s = slot.admitted_s, slot.first_token_s
@@ -41,7 +42,7 @@ def write_line(slot: Record, request: Record) -> None:
     request.iterations, request.verified_nodes = slot.iterations, slot.verified_nodes
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**BORROWED, error_model="numpy")
 def attained(request: Record, of: Record) -> bool:
     """Whether a finished request met all objectives of its class."""
     tpot_met = request.emitted <= 1

@@ -93,7 +93,7 @@ def _is_sound(server: ReplayServer, requests: Sequence[Request], classes: ClassT
 
 
 def _rows(requests: Sequence[RecordedRequest]) -> np.ndarray:
-    """What is asked, [n] of REQUEST; the key under an order is left out."""
+    """What is asked, [n] of REQUEST; stop tokens and the key under an order are left out."""
     rows = np.zeros(len(requests), REQUEST)
     for name in ("arrival_s", "slo_class", "max_tokens", "text"):
         rows[name] = list(map(attrgetter(name), requests))
@@ -125,10 +125,10 @@ def fill(
 ) -> None:
     """Replica r's rows with `requests`, which stand in order of arrival; nobody has come yet."""
     rows, replica = _rows(requests), fleet.replicas[r]
-    rows["stop"] = [
-        [*sorted(request.stop_ids), *[-1] * (MAX_STOPS - len(request.stop_ids))]
-        for request in requests
-    ] or np.zeros((0, MAX_STOPS))
+    asked = [request.stop_ids for request in requests]
+    # Few differ: most requests end at the target's own end-of-text token.
+    stops = {ids: [*sorted(ids), *[-1] * (MAX_STOPS - len(ids))] for ids in set(asked)}
+    rows["stop"] = [stops[ids] for ids in asked] or np.zeros((0, MAX_STOPS))
     rows["order_key"] = order_keys(
         order, rows["arrival_s"], rows["slo_class"], table, fleet.classes
     )

@@ -30,6 +30,7 @@ from engine.replay.fleet.state import (
     Rules,
     class_records,
     new_history,
+    new_scratch,
     open_fleet_book,
 )
 from engine.replay.fleet.steps import reach_decision, serve
@@ -95,6 +96,7 @@ class Fleet:
             wrong=no_faults(replicas),
             parked=np.zeros((replicas, limits.slots), SLOT),
             parked_history=new_history(replicas, limits),
+            scratch=new_scratch(limits, len(classes.classes), server.recording.places),
         )
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from engine.kernels.commit import HISTORY_DECAY
+from engine.kernels.inner import INNER
 from engine.replay.fleet.costs import (
     DRAFT_FIRST,
     DRAFT_NEXT,
@@ -24,11 +25,11 @@ from engine.replay.fleet.ending import end_request
 from engine.replay.fleet.pressure import give_way
 from engine.replay.fleet.prompts import ends_output
 from engine.replay.fleet.state import FleetPlan, FleetState
-from engine.replay.fleet.trees import confidence, look_up, share_budget
+from engine.replay.fleet.trees import look_up, share_budget
 from engine.workload.disturbances import ACCEPTANCE
 
 
-@njit(cache=True)
+@njit(**INNER, inline="always")
 def iterate(r: int, plan: FleetPlan, fleet: FleetState) -> None:
     """Serve one iteration of replica r under its plan; somebody must decode."""
     replica, tally, decision_s = fleet.replicas[r], fleet.tally[r], fleet.rules.decision_s
@@ -40,7 +41,7 @@ def iterate(r: int, plan: FleetPlan, fleet: FleetState) -> None:
         replica.acceptance = value_now(r, np.int64(ACCEPTANCE), fleet)
     draft_s = _draft(r, fleet)
     if planned > plan.node_budget[r]:
-        share_budget(fleet.slots[r], plan.node_budget[r], fleet.book)
+        share_budget(fleet.slots[r], plan.node_budget[r], fleet.book, fleet.scratch)
     verified = _walk(r, fleet)
     verify_s = _charge(r, VERIFY, verified, fleet)
     host_s = _charge(r, HOST, verified, fleet)
@@ -61,18 +62,20 @@ def iterate(r: int, plan: FleetPlan, fleet: FleetState) -> None:
     tally.other_s += host_s
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _plan_trees(r: int, plan: FleetPlan, fleet: FleetState) -> int:
     """Every slot's place, and its class's plan, clipped as `engine.limits` and `fitting` clip it.
 
-    Returns the nodes planned for all.
+    Counts who decodes, and their cached tokens. Returns the nodes planned for all.
     """
-    rules, planned = fleet.rules, 0
+    rules, planned, decoding, kv_tokens = fleet.rules, 0, 0, 0
     for s in range(fleet.slots.shape[1]):
         slot = fleet.slots[r, s]
         slot.depth = slot.nodes = slot.path = 0
         if not slot.decoding:
             continue
+        decoding += 1
+        kv_tokens += slot.context
         text, c = fleet.book.texts[slot.text], slot.slo_class
         slot.place = text.first_place + slot.emitted - 1
         slot.following = text.first_output + slot.emitted
@@ -84,36 +87,45 @@ def _plan_trees(r: int, plan: FleetPlan, fleet: FleetState) -> int:
         if slot.depth > 0:
             slot.nodes = min(nodes, slot.width + (slot.depth - 1) * slot.width * slot.width)
         planned += slot.nodes
+    fleet.replicas[r].decoding, fleet.replicas[r].kv_tokens = decoding, kv_tokens
     return planned
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _draft(r: int, fleet: FleetState) -> float:
-    """Charge every draft step for the slots that take part in it; returns the seconds."""
+    """Charge every draft step for the slots that take part in it; returns the seconds.
+
+    One look at the slots: each step has those of the step before, less those that end there.
+    """
     replica, slots = fleet.replicas[r], fleet.slots[r]
-    begun_s, step, requests = replica.work_s, 0, 1
+    ends = fleet.scratch.ends  # by depth: rows, tokens, requests
+    ends[:] = 0
+    behind = rows = kv_tokens = requests = 0
+    for s in range(len(slots)):
+        slot = slots[s]
+        depth, width, context = slot.depth, slot.width, slot.context
+        if depth == 0:
+            continue
+        behind += context - slot.drafted_to  # committed text that the drafter has not run
+        slot.drafted_to = context
+        rows += width
+        kv_tokens += context
+        requests += 1
+        ends[depth, 0] += width
+        ends[depth, 1] += context
+        ends[depth, 2] += 1
+    begun_s, step = replica.work_s, 1
     while requests > 0:
+        kind, step_rows = (DRAFT_FIRST, behind) if step == 1 else (DRAFT_NEXT, rows)
+        do_pass(r, kind, np.int64(step_rows), np.int64(kv_tokens), np.int64(requests), fleet)
+        rows -= ends[step, 0]
+        kv_tokens -= ends[step, 1]
+        requests -= ends[step, 2]
         step += 1
-        rows = kv_tokens = requests = 0
-        for s in range(len(slots)):
-            slot = slots[s]
-            if slot.depth < step:
-                continue
-            if step == 1:  # committed text that the drafter has not run
-                rows += slot.context - slot.drafted_to
-                slot.drafted_to = slot.context
-            else:
-                rows += slot.width
-            kv_tokens += slot.context
-            requests += 1
-        if requests > 0:
-            kind = DRAFT_FIRST if step == 1 else DRAFT_NEXT
-            load = np.int64(rows), np.int64(kv_tokens), np.int64(requests)
-            do_pass(r, kind, *load, fleet)
     return spend_since(replica, begun_s)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _walk(r: int, fleet: FleetState) -> int:
     """Find what is accepted and note what was proposed; returns nodes verified, roots included."""
     history, replica, verified = fleet.history, fleet.replicas[r], 0
@@ -123,40 +135,34 @@ def _walk(r: int, fleet: FleetState) -> int:
             continue
         kept = deepest = 0
         if slot.depth > 0:
-            kept, deepest = look_up(slot, fleet.book)
+            kept, deepest = look_up(slot, fleet.book, fleet.scratch.memo)
             if replica.has_drift and replica.acceptance != 1.0:
                 drift_path(slot, replica.acceptance, replica.drift_key, fleet.book)
-            sure = confidence(slot, fleet.book)
+            sure = fleet.book.sure[slot.place]
             if sure >= 0:
                 slot.draft_confidence = sure
         verified += kept + 1
         slot.verified_nodes += kept + 1
-        for d in range(history.proposed.shape[2]):
+        for d in range(deepest):
+            history.proposed[r, s, d] = HISTORY_DECAY * history.proposed[r, s, d] + 1.0
+            history.accepted[r, s, d] = HISTORY_DECAY * history.accepted[r, s, d]
+            history.since_proposed[r, s, d] = 0
+        for d in range(deepest, history.proposed.shape[2]):
             history.since_proposed[r, s, d] += 1
-            if d < deepest:
-                history.proposed[r, s, d] = HISTORY_DECAY * history.proposed[r, s, d] + 1.0
-                history.accepted[r, s, d] = HISTORY_DECAY * history.accepted[r, s, d]
-                history.since_proposed[r, s, d] = 0
     return verified
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _charge(r: int, kind: np.int64, verified: int, fleet: FleetState) -> float:
     """Charge a pass over the verified nodes of all that decode; returns the seconds."""
-    replica, slots = fleet.replicas[r], fleet.slots[r]
-    kv_tokens = requests = 0
-    for s in range(len(slots)):
-        if slots[s].decoding:
-            kv_tokens += slots[s].context
-            requests += 1
+    replica = fleet.replicas[r]
     begun_s = replica.work_s
-    if requests > 0:  # else all who decoded had to give way
-        load = np.int64(verified), np.int64(kv_tokens), np.int64(requests)
-        do_pass(r, kind, *load, fleet)
+    if replica.decoding > 0:  # else all who decoded had to give way
+        do_pass(r, kind, np.int64(verified), replica.kv_tokens, replica.decoding, fleet)
     return spend_since(replica, begun_s)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _commit(r: int, fleet: FleetState) -> None:
     """Emit accepted tokens and the target's own, count those in time, end who is through."""
     book, tally, clock_s = fleet.book, fleet.tally[r], fleet.replicas[r].clock_s

@@ -11,13 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.inner import INNER
 from engine.replay.fleet.costs import Whole
 from engine.replay.fleet.disturbing import value_now
 from engine.replay.fleet.state import FleetState, History, Record
 from engine.workload.disturbances import MEMORY
 
 
-@njit(cache=True)
+@njit(**INNER)
 def withdraw(r: Whole, fleet: FleetState) -> None:
     """Note how many slots may be held at replica r's clock."""
     slots = fleet.slots.shape[1]
@@ -25,7 +26,7 @@ def withdraw(r: Whole, fleet: FleetState) -> None:
     fleet.replicas[r].allowed = slots - withdrawn
 
 
-@njit(cache=True)
+@njit(**INNER)
 def has_room(slots: Record, replica: Record) -> bool:
     """Whether one more of the slots [S] may be held."""
     held = 0
@@ -34,7 +35,7 @@ def has_room(slots: Record, replica: Record) -> bool:
     return held < replica.allowed
 
 
-@njit(cache=True)
+@njit(**INNER)
 def give_way(r: Whole, fleet: FleetState) -> None:
     """Park who is last in the order until the others may stay."""
     replica, slots = fleet.replicas[r], fleet.slots[r]
@@ -60,14 +61,14 @@ def give_way(r: Whole, fleet: FleetState) -> None:
         held -= 1
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _due_s(slot: Record, of: Record, clock_s: float) -> float:
     """Its deadline, had the slot's request to wait from now on (`engine.orders.deadline_s`)."""
     due_s = min(slot.arrival_s + of.completion_s, clock_s + of.queue_age_s)
     return due_s if slot.emitted > 0 else min(due_s, slot.arrival_s + of.ttft_s)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _park(r: Whole, s: Whole, fleet: FleetState) -> None:
     """The slot is free, and its request waits again."""
     replica, slot = fleet.replicas[r], fleet.slots[r, s]
@@ -83,7 +84,7 @@ def _park(r: Whole, s: Whole, fleet: FleetState) -> None:
     fleet.queued[r, request.slo_class] += 1
 
 
-@njit(cache=True)
+@njit(**INNER)
 def come_back(r: Whole, s: Whole, q: Whole, fleet: FleetState) -> None:
     """Request q goes on in slot s where it was, once its text is read again."""
     slot, request, clock_s = fleet.slots[r, s], fleet.requests[r, q], fleet.replicas[r].clock_s
@@ -98,7 +99,7 @@ def come_back(r: Whole, s: Whole, q: Whole, fleet: FleetState) -> None:
     request.requeued_s = max(clock_s - request.parked_s, request.requeued_s)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _parked(parked: Record, q: Whole) -> int:
     """Where of [S] request q is parked; -1 asks for a free place."""
     for place in range(len(parked)):
@@ -109,7 +110,7 @@ def _parked(parked: Record, q: Whole) -> int:
     return -1
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _copy(of: History, r: Whole, s: Whole, to: History, t: Whole) -> None:
     """What was proposed to slot s, to place t."""
     for d in range(of.proposed.shape[2]):  # assigning whole rows takes seconds to compile
@@ -117,7 +118,7 @@ def _copy(of: History, r: Whole, s: Whole, to: History, t: Whole) -> None:
         to.since_proposed[r, t, d] = of.since_proposed[r, s, d]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def age_all(r: Whole, fleet: FleetState, oldest_s: np.ndarray) -> None:
     """Fill in how long the first of every class [C] has waited; 0 where none waits."""
     replica = fleet.replicas[r]

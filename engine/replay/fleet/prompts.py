@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.inner import INNER
 from engine.replay.fleet.costs import PREFILL, spend_since
 from engine.replay.fleet.disturbing import do_pass
 from engine.replay.fleet.ending import end_request
@@ -12,7 +13,7 @@ from engine.replay.fleet.state import FleetState, Record
 from engine.replay.fleet.waiting import goes_before
 
 
-@njit(cache=True)
+@njit(**INNER)
 def read_prompts(r: int, fleet: FleetState) -> None:
     """Process prompts in the queue's own order until the budget is spent."""
     replica, budget = fleet.replicas[r], fleet.rules.prefill_tokens
@@ -37,7 +38,7 @@ def read_prompts(r: int, fleet: FleetState) -> None:
             _begin_decoding(r, s, fleet)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _foremost(r: int, clock_s: float, fleet: FleetState) -> int:
     """The slot whose prompt is read next, -1 for none."""
     slots = fleet.slots[r]
@@ -52,7 +53,7 @@ def _foremost(r: int, clock_s: float, fleet: FleetState) -> int:
     return best
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _begin_decoding(r: int, s: int, fleet: FleetState) -> None:
     """The prompt is through, and the recorded answer's first token is out."""
     slot, book = fleet.slots[r, s], fleet.book
@@ -66,7 +67,7 @@ def _begin_decoding(r: int, s: int, fleet: FleetState) -> None:
         end_request(r, s, fleet)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def ends_output(token: int, request: Record) -> bool:
     """Whether the token is one of the request's stop tokens."""
     for i in range(len(request.stop)):  # noqa: SIM110 - Numba compiles no generator expressions

@@ -20,8 +20,8 @@ CARRIER = Carrier(
                 *("memory_bytes", "kv_tokens", "_idle_watts", "recording_digest"),
             )
         ),
-        # Costs hold what power caps cost, worked out as these come.
-        FleetState: LeftOut(constant=("rules", "classes", "book"), rebuilt=("costs",)),
+        # Costs hold what power caps cost, worked out as these come; scratch nothing that lasts.
+        FleetState: LeftOut(constant=("rules", "classes", "book"), rebuilt=("costs", "scratch")),
     },
     records=(RecordedRequest, SamplingParams),
     rebuild={Fleet: Fleet.prepare_levels},  # of power caps, which are left out with the costs

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from engine.classes import ClassTable
 from engine.orders import LIFT_AT
-from engine.protocol import Floats, Ints, Limits
+from engine.protocol import Bools, Floats, Ints, Limits
 from engine.replay.fleet.costs import Costs
+from engine.replay.lookup import ranked
 from engine.replay.recording import ROOT, Recording
 from engine.state import MAX_STOPS
 from engine.workload.disturbances import Schedule
@@ -93,14 +94,15 @@ SLOT = np.dtype(
 REPLICA = _record(
     f8="work_s clock_s start_s iteration_s watts prefill_s joules work_before_s joules_before "
     "acceptance",
-    i8="requests arrived waiting ended prefilled chunks change_point allowed",
+    i8="requests arrived waiting ended prefilled chunks change_point allowed decoding kv_tokens",
     u8="drift_key",
     b1="ready is_disturbed has_drift has_slow_drafts has_caps has_pressure",
 )
 """`work_s` and `joules` are those of `engine.replay.clock`; `work_before_s`, `joules_before` what
 they were when the engine last went on to a decision. `clock_s` is the engine's, which also jumps
 over idle time. `iteration_s` and `watts` are of the latest iteration; `start_s`, `prefill_s`, the
-tokens `prefilled` and `chunks` of the one under way. `arrived` of the `requests` have come,
+tokens `prefilled`, `chunks` and, once planned, how many are `decoding` on how many `kv_tokens` of
+the one under way. `arrived` of the `requests` have come,
 `waiting` wait, `ended` have ended. `ready`: somebody decodes, so a plan is due. What goes wrong:
 `acceptance` is the factor on what was drafted last, `drift_key` the episode's, `change_point` where
 its schedule was read last; times are others than the profile's where it `is_disturbed`, and where
@@ -155,6 +157,7 @@ class Book(NamedTuple):
     parent: NDArray[np.uint8]  # [M]
     token: NDArray[np.int32]  # [M]
     probability: NDArray[np.float32]  # [M]
+    sure: Floats  # [P] the drafter's probability of its best guess, -1 where it had none
 
 
 class FleetPlan(NamedTuple):
@@ -164,6 +167,20 @@ class FleetPlan(NamedTuple):
     width: Ints  # [R, C]
     nodes: Ints  # [R, C]
     node_budget: Ints  # [R] kept nodes over the whole batch
+
+
+class Scratch(NamedTuple):
+    """Where kernels work something out that make no arrays; all but the memo means nothing between
+    two calls, and the memo says nothing that the book does not say."""
+
+    ends: Ints  # [D + 1, 3] for `iteration`: by depth what ends there
+    seen: Bools  # [C] for `waiting`
+    chance: Floats  # [S * N] for `trees`, as are the next two
+    depth: NDArray[np.uint8]  # [S * N]
+    paths: Floats  # [2, ROOT + 1]
+    # Trees that were looked up before, as `trees.look_up` packs them, -1 where nothing stands yet.
+    # Texts are served again and again, and a scan waits for memory. As long as a power of two.
+    memo: Ints
 
 
 class FleetState(NamedTuple):
@@ -184,6 +201,7 @@ class FleetState(NamedTuple):
     wrong: Schedule  # what goes wrong with every replica
     parked: Any  # [R, S] SLOT as it was when its request gave it up; active while it is parked
     parked_history: History
+    scratch: Scratch
 
 
 def class_records(table: ClassTable, unloaded_tpot_s: float) -> np.ndarray:
@@ -212,6 +230,7 @@ def open_fleet_book(recording: Recording) -> Book:
         recording.parent,
         recording.token,
         recording.probability,
+        np.empty(recording.places),
     )
     find_paths(book, recording.first_place, recording.first_token)
     return book
@@ -228,12 +247,14 @@ def shapes(parent: Any, depth: Any, widths: Any) -> NDArray[np.uint32]:
 
 @njit(cache=True)
 def find_paths(book: Book, first_place: Ints, first_token: Ints) -> None:
-    """Fill in `on_path`: the texts' places and tokens begin at those offsets [N + 1]."""
+    """Fill in `on_path` and `sure`: texts' places and tokens begin at those offsets [N + 1]."""
     for text in range(len(book.texts)):
         first, end = first_place[text], first_place[text + 1]
         for place in range(first, end):
             following = book.texts[text].first_output + 1 + place - first
             first_node, above, length = book.first_node[place], ROOT, 0
+            has_nodes = first_node < book.first_node[place + 1]
+            book.sure[place] = ranked(book.probability[first_node], 0) if has_nodes else -1.0
             for i in range(first_node, book.first_node[place + 1]):  # parents before children
                 if following + length == first_token[text + 1]:
                     break
@@ -241,6 +262,19 @@ def find_paths(book: Book, first_place: Ints, first_token: Ints) -> None:
                     above = i - first_node
                     book.on_path[place, length] = above
                     length += 1
+
+
+def new_scratch(limits: Limits, classes: int, places: int) -> Scratch:
+    """For a fleet with these limits and so many classes, on a recording of so many places."""
+    line = limits.slots * limits.max_nodes
+    return Scratch(
+        np.zeros((limits.max_depth + 1, 3), np.int64),
+        np.zeros(classes, np.bool_),
+        np.zeros(line),
+        np.zeros(line, np.uint8),
+        np.zeros((2, ROOT + 1)),
+        np.full(1 << (2 * places).bit_length(), -1),
+    )
 
 
 def new_history(replicas: int, limits: Limits) -> History:

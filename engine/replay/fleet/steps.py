@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from engine.kernels.inner import BORROWED, INNER
 from engine.protocol import Bools
 from engine.replay.fleet.iteration import iterate
 from engine.replay.fleet.pressure import withdraw
@@ -12,7 +13,7 @@ from engine.replay.fleet.state import FleetPlan, FleetState, Record
 from engine.replay.fleet.waiting import fill_slots, take_arrivals
 
 
-@njit(cache=True)
+@njit(**BORROWED)
 def serve(acting: Bools, iterations: int, plan: FleetPlan, fleet: FleetState) -> None:
     """Serve so many iterations on every acting replica [R], fewer where its trace ends."""
     for r in range(len(acting)):
@@ -20,7 +21,7 @@ def serve(acting: Bools, iterations: int, plan: FleetPlan, fleet: FleetState) ->
             serve_replica(r, iterations, plan, fleet)
 
 
-@njit(cache=True)
+@njit(**INNER, inline="always")
 def serve_replica(r: int, iterations: int, plan: FleetPlan, fleet: FleetState) -> None:
     """Serve so many iterations on replica r, fewer where its trace ends."""
     left = iterations
@@ -30,7 +31,7 @@ def serve_replica(r: int, iterations: int, plan: FleetPlan, fleet: FleetState) -
         left -= 1
 
 
-@njit(cache=True)
+@njit(**INNER)
 def hand_over(r: int, fleet: FleetState, tally: Record, ended: Record) -> None:
     """Write what replica r brought since the last look to [R] TALLY and [R, C] ENDED; forget it."""
     tally[r] = fleet.tally[r]
@@ -40,7 +41,7 @@ def hand_over(r: int, fleet: FleetState, tally: Record, ended: Record) -> None:
         wipe_ended(fleet.ended[r, c])
 
 
-@njit(cache=True)
+@njit(**INNER)
 def wipe_tally(tally: Record) -> None:
     """Nothing was brought."""
     tally.busy_s = tally.energy_joules = 0.0
@@ -50,13 +51,13 @@ def wipe_tally(tally: Record) -> None:
     tally.finished = tally.attained = tally.missed = 0
 
 
-@njit(cache=True)
+@njit(**INNER)
 def wipe_ended(ended: Record) -> None:
     """Nobody has ended."""
     ended.counted = ended.attained = ended.good_tokens = 0
 
 
-@njit(cache=True)
+@njit(**BORROWED)
 def reach_decision(r: int, fleet: FleetState) -> None:
     """Admit and prefill until somebody decodes, and so replica r is `ready`.
 
@@ -71,9 +72,9 @@ def reach_decision(r: int, fleet: FleetState) -> None:
             withdraw(r, fleet)
         take_arrivals(r, fleet)
         fill_slots(r, fleet)
-        if slots["active"].any():
+        if _serves(slots):
             read_prompts(r, fleet)
-            replica.ready = slots["decoding"].any()
+            replica.ready = _decodes(slots)
         elif replica.arrived < replica.requests:
             # Nothing to serve: the clock jumps, and no work carries over the gap.
             at_s = min(fleet.requests[r, replica.arrived].arrival_s, horizon_s)
@@ -83,7 +84,25 @@ def reach_decision(r: int, fleet: FleetState) -> None:
             return
 
 
-@njit(cache=True)
+@njit(**INNER)
+def _serves(slots: Record) -> bool:
+    """Whether any of the slots [S] is held: `any` of a field looks at all of them, and slowly."""
+    for s in range(len(slots)):  # noqa: SIM110 - Numba compiles no generator expressions
+        if slots[s].active:
+            return True
+    return False
+
+
+@njit(**INNER)
+def _decodes(slots: Record) -> bool:
+    """Whether anybody in the slots [S] decodes."""
+    for s in range(len(slots)):  # noqa: SIM110
+        if slots[s].decoding:
+            return True
+    return False
+
+
+@njit(**INNER)
 def _begin(replica: Record) -> None:
     """An iteration begins now."""
     replica.start_s = replica.clock_s

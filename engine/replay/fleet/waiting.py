@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.inner import BORROWED, INNER
 from engine.replay.fleet.pressure import come_back, has_room
 from engine.replay.fleet.state import FleetState, Record
 
 
-@njit(cache=True)
+@njit(**INNER)
 def take_arrivals(r: int, fleet: FleetState) -> None:
     """Queue who has come by now."""
     replica, requests = fleet.replicas[r], fleet.requests[r]
@@ -26,7 +27,7 @@ def take_arrivals(r: int, fleet: FleetState) -> None:
         replica.arrived += 1
 
 
-@njit(cache=True)
+@njit(**INNER)
 def fill_slots(r: int, fleet: FleetState) -> None:
     """Give every free slot, the lowest first, to whoever is next."""
     replica, queue = fleet.replicas[r], fleet.queue[r]
@@ -46,7 +47,7 @@ def fill_slots(r: int, fleet: FleetState) -> None:
         _admit(r, s, q, fleet)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _foremost(r: int, fleet: FleetState) -> int:
     """Place in the queue of who is next; somebody must wait."""
     replica, queue, requests = fleet.replicas[r], fleet.queue[r], fleet.requests[r]
@@ -57,14 +58,27 @@ def _foremost(r: int, fleet: FleetState) -> int:
                 first = i
         if first >= 0:
             return first
-    best = 0
-    for i in range(1, replica.waiting):
+    # Who came first of a class is the foremost of it under every order, for no key falls with the
+    # arrival: so nobody looks on once everybody's first was seen.
+    best, unseen = 0, 0
+    seen = fleet.scratch.seen
+    seen[:] = False
+    for c in range(len(seen)):
+        unseen += int(fleet.queued[r, c] > 0)
+    for i in range(replica.waiting):
+        c = requests[queue[i]].slo_class
+        if seen[c]:
+            continue
         if goes_before(queue[i], queue[best], replica.clock_s, requests, fleet.classes):
             best = i
+        seen[c] = True
+        unseen -= 1
+        if unseen == 0:
+            break
     return best
 
 
-@njit(cache=True)
+@njit(**BORROWED)
 def goes_before(a: int, b: int, clock_s: float, requests: Record, classes: Record) -> bool:
     """Whether request a goes before request b: `engine.orders.place`, where nobody is displaced.
 
@@ -81,7 +95,7 @@ def goes_before(a: int, b: int, clock_s: float, requests: Record, classes: Recor
     return key_a < key_b or (key_a == key_b and a < b)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def _admit(r: int, s: int, q: int, fleet: FleetState) -> None:
     """The slot is the request's; what the last one has left there is wiped out."""
     slot, request, history = fleet.slots[r, s], fleet.requests[r, q], fleet.history
