@@ -116,9 +116,7 @@ class ServeFleet:
 
     def step(self, actions: Ints, acting: Bools | None = None) -> Step:
         """Serve the environments that act [R], None for all, under actions [R, C · 4]."""
-        everybody = acting is None
-        chosen = np.ones(self.replicas, np.bool_) if everybody else np.asarray(acting, np.bool_)
-        told = self._serve(self._whole(actions), chosen)
+        told = self._serve(self._whole(actions), self._chosen(acting))
         info = self._info(told.tally, told.elapsed_s)
         info |= zip(PARTS, told.parts, strict=True)
         return Step(told.reward, told.truncated, info, told.ended, told.observation)
@@ -191,6 +189,17 @@ class ServeFleet:
                 f"of shape {shape}, a row for each environment"
             )
         return np.ascontiguousarray(given, np.int64)  # of one type: kernels compile for each
+
+    def _chosen(self, acting: Bools | None) -> Bools:
+        """Who acts [R], as the kernel takes it. Raises UserError for another shape."""
+        if acting is None:
+            return np.ones(self.replicas, np.bool_)
+        if np.shape(acting) != (self.replicas,):
+            raise UserError(
+                f"acting has the shape {np.shape(acting)}; expected ({self.replicas},), one flag "
+                "for each environment"
+            )
+        return np.ascontiguousarray(acting, np.bool_)
 
     def _refuse(self, action: Ints, acting: Bools) -> None:
         """Raise the UserError that says why the environments cannot act so."""

@@ -1,8 +1,9 @@
 """A kernel that is called again and again with arguments of the same types.
 
-Numba looks up the types of all arguments in every call. For a fleet's hundred arrays that takes
-longer than serving one replica, so here they are looked up once, as long as the arguments whose
-types could change are the same objects.
+Numba looks up the types of all arguments in every call. For a fleet's many arrays that takes longer
+than serving one replica, so here they are looked up once, as long as the arguments whose types
+could change are the same objects. A type says how many dimensions an array has, and how it lies in
+memory.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def make_replay_vector(
 
 
 def _where(is_so: Bools) -> list[int]:
-    """The environments of which it is so; lists, since NumPy takes microseconds to find none."""
+    """The environments of which it is so: mostly none, which a list knows sooner than NumPy."""
     listed = is_so.tolist()
     return [replica for replica, it_is in enumerate(listed) if it_is] if True in listed else []
 

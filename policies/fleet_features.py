@@ -32,7 +32,7 @@ from policies.features import (
 LINEAR = len(_LINEAR)
 BY_CLASS = LINEAR + len(_LOG_TOPS)
 SINCE = len(_LOG_TOPS) - POSITIONS  # the first tail that counts iterations, up to the most
-# Looked up, since a logarithm for each was a quarter of an observation's time.
+# Looked up: an observation has so many of them that computing logarithms would be felt.
 SINCE_LOGS = np.array([log1p(n) / _LOG_TOPS[-1] for n in range(SINCE_ITERATIONS + 1)])
 LOG_QUEUED, LOG_WATTS, LOG_STEPS = log1p(255), log1p(16383), log1p(63)
 

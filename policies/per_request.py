@@ -39,6 +39,7 @@ class PerRequest(Generic[Memory]):
         """By slot, the memory of every request that decodes; `new()` of one that is not known."""
         if len(self._ids) != len(view.active):
             self._ids = np.full(len(view.active), NOBODY)
+            self.by_slot.clear()
         self._plans += 1
         ids = np.where(view.active, view.request, NOBODY)
         # Few slots change hands from plan to plan. All leave first: somebody may change places.
@@ -58,5 +59,6 @@ class PerRequest(Generic[Memory]):
     def forget(self, outcome: Outcome) -> None:
         """Drop the memories of those who finished."""
         for slot in np.flatnonzero(outcome.finished).tolist():
-            if self.by_slot.pop(slot, None) is not None:
+            if slot in self.by_slot:
+                del self.by_slot[slot]
                 self._ids[slot] = NOBODY

@@ -211,3 +211,20 @@ def test_what_no_fleet_serves_is_refused() -> None:
         env.step(actions(1)[0][:2])
     with pytest.raises(UserError, match="is outside the table"):
         env.step(actions(1)[0] + 9)
+
+
+def test_who_acts_may_lie_anyhow_in_memory_but_not_in_another_shape() -> None:
+    def stepped(acting: Any) -> Any:
+        serving = vector().unwrapped.serving
+        for replica in range(COUNT):
+            serving.reset(replica, SEED + replica)
+        return serving.step(np.zeros((COUNT, len(serving.actions.nvec)), np.int64), acting)
+
+    some = np.array([True, False, True])
+    strided = np.repeat(some, 2)[::2]
+    assert not strided.flags.c_contiguous
+    for one, other in zip(stepped(some), stepped(strided), strict=True):
+        np.testing.assert_equal(one, other)
+    for shape in ((COUNT + 1,), (COUNT, 1)):
+        with pytest.raises(UserError, match="acting has the shape"):
+            stepped(np.ones(shape, np.bool_))

@@ -35,7 +35,25 @@ def uses(node: ast.AST, names: set[str]) -> Iterator[int]:
             continue
         if isinstance(child, ast.Name) and child.id in names:
             yield child.lineno
+        if isinstance(child, ast.Attribute) and ast.unparse(child) in names:
+            yield child.lineno
         yield from uses(child, names)
+
+
+def of_modules(node: ast.AST, trees: dict[str, ast.Module]) -> set[str]:
+    """Inner kernels as `module.kernel`, of the modules that the statement imports whole."""
+    if isinstance(node, ast.Import):
+        modules = {a.asname or a.name: a.name for a in node.names}
+    elif isinstance(node, ast.ImportFrom):
+        modules = {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    else:
+        return set()
+    return {
+        f"{here}.{kernel}"
+        for here, module in modules.items()
+        if module in trees
+        for kernel in inner(trees[module])
+    }
 
 
 def calls_from_python(trees: dict[str, ast.Module]) -> list[str]:
@@ -47,6 +65,7 @@ def calls_from_python(trees: dict[str, ast.Module]) -> list[str]:
             if isinstance(node, ast.ImportFrom) and (node.module or "") in trees:
                 there = inner(trees[node.module or ""])
                 names |= {a.asname or a.name for a in node.names if a.name in there}
+            names |= of_modules(node, trees)
         found += [f"{module}:{line}" for line in uses(tree, names)]
     return found
 
@@ -67,6 +86,8 @@ def test_no_file_calls_an_inner_kernel_from_python() -> None:
     [
         "from kernels import f\nf(1)\n",
         "from kernels import f as g\ndef h(): return [g(1)]\n",
+        "import kernels\nkernels.f(1)\n",
+        "import kernels as k\nk.f(1)\n",
         "from kernels import f\ndef h(call=f): return call(1)\n",
     ],
 )

@@ -118,6 +118,10 @@ def test_a_selection_by_hand() -> None:
     assert not select(trees, weight, verify_s, verify_joules=joules, joule_s=0.1).any()
     # 10 J in 1.2 s are 8.3 W, 20 J in 1.4 s are 14.3 W.
     assert select(trees, weight, verify_s, verify_joules=joules, cap_watts=9.0).sum() == 1
+    # The first node alone draws 2.5 W; the second takes so long that both together draw 1.4.
+    trees, slow = [[(-1, 1, 2 / 3), (0, 2, 2 / 3)]], np.array([1.0, 1.01, 1.81])
+    joules = np.array([0.5, 2.5, 2.6])
+    assert select(trees, np.array([3.0]), slow, verify_joules=joules, cap_watts=1.5).sum() == 2
 
 
 def test_pages_and_limits_hold() -> None:

@@ -3,7 +3,8 @@
 Drafting is paid for by now. Nodes are taken the most valuable first, u · f each, while the best
 prefix by (Σ u of the roots + Σ u · f) / (t + λ · joules) is noted; only prefixes that keep to the
 power cap count. Since a node is worth no more than its parent, every prefix is a set of trees. The
-sweep ends, and nodes are not even sorted, where no longer prefix can win (`priced_sweep` says why).
+sweep ends, and nodes are not even sorted, where no longer prefix can win (`priced_sweep` says why);
+under a power cap it does not.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def priced_select(
     slots, most_candidates = probability.shape
     price = verify_s + joule_s * verify_joules
     dearer = least_price(price)
+    if cap_watts < np.inf:  # a prefix above the cap does not count, and one behind it may
+        dearer[:] = 0.0
     best = base / (sunk_s + joule_s * sunk_joules + price[0])
     enough = max(best * dearer.min(), 0.0)
     kept = np.zeros((slots, most_candidates), np.bool_)

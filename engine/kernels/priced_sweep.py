@@ -11,7 +11,8 @@ who draft it. The best of all prefixes, depths and widths wins, ordinary decodin
 
 A walk ends once no later prefix can win: with m the least that a node costs from here on
 (`engine.kernels.least_price`), k more of value v or less make (G + Σ) / (T + price) no more than
-(G + k · v) / (T + k · m), which is at most the best found where v is at most m times that.
+(G + k · v) / (T + k · m), which is at most the best found where v is at most m times that. Under a
+power cap some prefixes do not count, so the best says nothing of them, and a walk goes on.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def sweep_shapes(
     nodes = np.zeros(slots, np.int64)
     price = verify_s + joule_s * verify_joules
     least = least_price(price)
+    if cap_watts < np.inf:  # a prefix above the cap does not count, and one behind it may
+        least[:] = 0.0
     best = base / price[0]
     best_at, best_width, best_layers, best_taken = -1, 0, 0, 0
     longest = len(verify_s) - 1

@@ -66,7 +66,7 @@ class Curve:
         return min(most + 1, int(self._least_from.searchsorted(seconds, side="right")))
 
     def at(self, count: float) -> float:
-        """Seconds at one count, in a tenth of the time: the engine predicts every step."""
+        """Seconds at one count, without arrays: the engine predicts every step."""
         at_knots, jumped = self._sums
         piece = max(bisect_right(self.knots, count) - 1, 0)
         rise = self.slopes_s[piece] * max(count - self.knots[piece], 0.0)

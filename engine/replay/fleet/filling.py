@@ -66,7 +66,7 @@ def in_order(
 
 
 def _is_sound(server: ReplayServer, requests: Sequence[Request], classes: ClassTable) -> bool:
-    """Whether there is certainly nothing to refuse; ten times faster than the engine's checks."""
+    """Whether there is certainly nothing to refuse; faster than the engine's checks."""
     if not all(
         type(r) is RecordedRequest
         and r.sampling is GREEDY

@@ -113,7 +113,7 @@ def _parked(parked: Record, q: Whole) -> int:
 @njit(**INNER)
 def _copy(of: History, r: Whole, s: Whole, to: History, t: Whole) -> None:
     """What was proposed to slot s, to place t."""
-    for d in range(of.proposed.shape[2]):  # assigning whole rows takes seconds to compile
+    for d in range(of.proposed.shape[2]):  # assigning whole rows takes long to compile
         to.proposed[r, t, d], to.accepted[r, t, d] = of.proposed[r, s, d], of.accepted[r, s, d]
         to.since_proposed[r, t, d] = of.since_proposed[r, s, d]
 
