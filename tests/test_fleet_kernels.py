@@ -12,7 +12,7 @@ from engine.classes import ClassTable, SLOClass
 from engine.orders import ORDERS, OrderName, Waiting, place, promises_of
 from engine.profile.cost_model import Curve, PassCost
 from engine.protocol import Limits
-from engine.replay.fleet.costs import PASSES, pass_s, step_watts, tabulate
+from engine.replay.fleet.costs import PASSES, cost_s, step_watts, tabulate
 from engine.replay.fleet.ending import attained
 from engine.replay.fleet.filling import order_keys
 from engine.replay.fleet.state import (
@@ -177,7 +177,8 @@ def test_costs_are_the_profiles_to_the_last_bit() -> None:
         tokens, kv, requests = (int(n) for n in rng.integers(0, (33, 900, 5)))
         for kind, name in enumerate(PASSES):
             expected = getattr(profile, name).at(tokens, kv, requests)
-            assert pass_s(costs, kind, tokens, kv, requests) == expected
+            curve_s, terms = costs.curve_s[kind, tokens], costs.terms[kind]
+            assert cost_s(curve_s, terms, tokens, kv, requests) == expected
     for x in (0.0, 1.0, 3.3, 7.0, 40.1, 65.0, 99.0):
         assert step_watts(costs, x) == np.interp(x, power.tokens, power.watts)
 

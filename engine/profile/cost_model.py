@@ -74,11 +74,11 @@ class Curve:
 
     def at_each(self, counts: Ints) -> Floats:
         """As `at` to the last bit, at many counts at once."""
-        at_knots, jumped = map(np.array, self._sums)
-        knots, slopes_s, x = np.array(self.knots), np.array(self.slopes_s), counts.astype(float)
+        knots, at_knots, jumps_at, jumped = self._arrays
+        x = counts.astype(float)
         piece = np.maximum(knots.searchsorted(x, side="right") - 1, 0)
-        rise = slopes_s[piece] * np.maximum(x - knots[piece], 0.0)
-        found: Floats = at_knots[piece] + rise + jumped[np.searchsorted(self.jumps_at, x)]
+        rise = np.array(self.slopes_s)[piece] * np.maximum(x - knots[piece], 0.0)
+        found: Floats = at_knots[piece] + rise + jumped[jumps_at.searchsorted(x)]
         return found
 
     @cached_property

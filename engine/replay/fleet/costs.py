@@ -117,27 +117,14 @@ def _watts(stages: StagePower, most_tokens: dict[str, int]) -> Floats:
 
 
 @njit(**BORROWED, error_model="numpy")
-def pass_s(costs: Costs, kind: Whole, tokens: Whole, kv_tokens: Whole, requests: Whole) -> float:
-    """Seconds of one pass, as `PassCost.at` has them."""
-    return cost_s(costs.curve_s[kind, tokens], costs.terms[kind], tokens, kv_tokens, requests)
-
-
-@njit(**INNER, error_model="numpy")
 def cost_s(curve_s: float, terms: Any, tokens: Whole, kv_tokens: Whole, requests: Whole) -> float:
-    """Seconds of a pass that takes `curve_s` for its tokens; `terms` are one of TERMS."""
+    """Seconds of a pass that takes `curve_s` for its tokens, as `PassCost.at` has them.
+
+    `terms` are one of TERMS.
+    """
     attended = terms.attended_s * tokens * kv_tokens / max(float(requests), 1.0)
     rest = terms.kv_token_s * kv_tokens + terms.request_s * requests
     return curve_s + attended + rest
-
-
-@njit(**INNER)
-def work(
-    replica: Any, costs: Costs, kind: Whole, tokens: Whole, kv_tokens: Whole, requests: Whole
-) -> None:
-    """Do one pass of the replica's, a REPLICA: on its stopwatch, not yet on its clock."""
-    seconds = pass_s(costs, kind, tokens, kv_tokens, requests)
-    replica.work_s += seconds
-    replica.joules += seconds * costs.pass_watts[kind, tokens]
 
 
 @njit(**INNER)

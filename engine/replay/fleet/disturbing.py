@@ -1,6 +1,6 @@
 """What goes wrong on a replica, read at its own clock: the fleet's `engine.replay.effects`.
 
-A replica whose episode has no disturbance pays for one look at `is_disturbed` a pass. Callers hand
+A replica whose episode has no disturbance pays for two looks at its flags a pass. Callers hand
 numbers that may be constants over as `np.int64`: Numba would compile a kernel for each by itself.
 """
 
@@ -11,7 +11,7 @@ from numba import njit
 
 from engine.kernels.inner import INNER
 from engine.replay.drift import chance, comes_right, conditional
-from engine.replay.fleet.costs import DRAFT_FIRST, DRAFT_NEXT, Whole, cost_s, work
+from engine.replay.fleet.costs import DRAFT_FIRST, DRAFT_NEXT, Whole, cost_s
 from engine.replay.fleet.state import Book, FleetState, Record
 from engine.replay.fleet.trees import is_drafted
 from engine.replay.power_levels import LEVELS, level_of
@@ -37,23 +37,10 @@ def do_pass(
     requests: np.int64,
     fleet: FleetState,
 ) -> None:
-    """One pass of replica r: `costs.work`, slowed by what holds at its clock."""
-    if fleet.replicas[r].is_disturbed:
-        _disturbed_pass(r, kind, tokens, kv_tokens, requests, fleet)
-    else:
-        work(fleet.replicas[r], fleet.costs, kind, tokens, kv_tokens, requests)
+    """One pass of replica r, slowed by what holds at its clock.
 
-
-@njit(**INNER)
-def _disturbed_pass(
-    r: Whole,
-    kind: np.int64,
-    tokens: np.int64,
-    kv_tokens: np.int64,
-    requests: np.int64,
-    fleet: FleetState,
-) -> None:
-    """The same where something holds."""
+    It goes on the replica's stopwatch, not yet on its clock.
+    """
     replica, costs = fleet.replicas[r], fleet.costs
     curve_s, terms = costs.curve_s[kind, tokens], costs.terms[kind]
     watts, factor = costs.pass_watts[kind, tokens], 1.0

@@ -37,7 +37,6 @@ def with_faults(
     drifts, slows, caps = (wrong.has(kind) for kind in ("acceptance", "draft_time", "power_cap"))
     replica = fleet.replicas[r]
     replica["has_drift"], replica["has_slow_drafts"], replica["has_caps"] = drifts, slows, caps
-    replica["is_disturbed"] = slows or caps
     replica["has_pressure"] = presses = wrong.has("memory")
     if not (drifts or slows or caps or presses):
         return fleet

@@ -96,17 +96,16 @@ REPLICA = _record(
     "acceptance",
     i8="requests arrived waiting ended prefilled chunks change_point allowed decoding kv_tokens",
     u8="drift_key",
-    b1="ready is_disturbed has_drift has_slow_drafts has_caps has_pressure",
+    b1="ready has_drift has_slow_drafts has_caps has_pressure",
 )
 """`work_s` and `joules` are those of `engine.replay.clock`; `work_before_s`, `joules_before` what
 they were when the engine last went on to a decision. `clock_s` is the engine's, which also jumps
 over idle time. `iteration_s` and `watts` are of the latest iteration; `start_s`, `prefill_s`, the
 tokens `prefilled`, `chunks` and, once planned, how many are `decoding` on how many `kv_tokens` of
-the one under way. `arrived` of the `requests` have come,
-`waiting` wait, `ended` have ended. `ready`: somebody decodes, so a plan is due. What goes wrong:
-`acceptance` is the factor on what was drafted last, `drift_key` the episode's, `change_point` where
-its schedule was read last; times are others than the profile's where it `is_disturbed`, and where
-it `has_pressure` no more slots than `allowed` may be held."""
+the one under way. `arrived` of the `requests` have come, `waiting` wait, `ended` have ended.
+`ready`: somebody decodes, so a plan is due. What goes wrong: `acceptance` is the factor on what was
+drafted last, `drift_key` the episode's, `change_point` where its schedule was read last; where it
+`has_pressure` no more slots than `allowed` may be held."""
 
 STAGES = ("prefill", "draft", "select", "verify", "controller", "other")
 TALLY = _record(
