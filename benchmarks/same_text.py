@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks.bench import Bench
 from benchmarks.decoding import requests_of, serve
 from benchmarks.figures import Result
 from engine.serving import LiveServer
+from models.decoder import Decoder
 from models.kv_cache import TokenBatch
 from policies.registry import make
 
@@ -98,22 +100,15 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return int(differ[0]) if len(differ) else len(one)
 
 
-@torch.inference_mode()
 def top_gap(server: LiveServer, text: list[int]) -> float:
     """Between the two largest logits for the token after `text`, read in one pass."""
-    n = len(text)
-    rows = torch.arange(n)
-    batch = TokenBatch(
-        tokens=torch.tensor(text),
-        positions=rows,
-        slots=torch.zeros(n, dtype=torch.int64),
-        rows=rows,
-        offsets=rows,
-        mask=torch.ones(n, n, dtype=torch.bool).tril()[None],
-        first_slot=0,
-        end_slot=1,
-    )
-    decoder = server.decoder
-    hidden, _ = decoder.forward(batch, decoder.new_cache(1, n))
-    best = decoder.logits(hidden[-1:])[0].double().topk(2).values
+    best = logits_after(server.decoder, text).double().topk(2).values
     return float(best[0] - best[1])
+
+
+@torch.inference_mode()
+def logits_after(decoder: Decoder, text: list[int]) -> Tensor:
+    """Logits [vocabulary] after a text that is read whole."""
+    batch = TokenBatch.whole(torch.tensor(text))
+    hidden, _ = decoder.forward(batch, decoder.new_cache(1, len(text)))
+    return decoder.logits(hidden[-1:])[0].float().cpu()

@@ -15,8 +15,9 @@ from benchmarks.decoding import Served, requests_of, serve
 from benchmarks.gpu_card import random_prompts
 from benchmarks.gpu_check.frame import Budget, Findings, failing_drafter
 from benchmarks.gpu_check.near_ties import Compared
-from benchmarks.gpu_check.parity import difference, logits_after, read_logits
+from benchmarks.gpu_check.parity import difference, read_logits
 from benchmarks.gpu_check.subject import Subject
+from benchmarks.same_text import logits_after
 from engine.drafters.build import DRAFTERS
 from engine.protocol import Limits
 from engine.request import Request

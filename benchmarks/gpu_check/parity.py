@@ -14,6 +14,7 @@ from benchmarks.gpu_card import random_prompts
 from benchmarks.gpu_check.frame import Budget, Findings
 from benchmarks.gpu_check.near_ties import Compared
 from benchmarks.gpu_check.subject import Subject
+from benchmarks.same_text import logits_after
 from engine.serving import LiveServer
 from models.attention import PlainAttention, StoringAttention
 from models.attention_choice import choose_attention
@@ -119,14 +120,6 @@ def tree_sight(parents: Sequence[int], context: int) -> tuple[Tensor, Tensor]:
             seen[node] |= seen[parent]
             depth[node] = depth[parent] + 1
     return torch.cat((seen.new_ones(len(parents), context), seen), dim=1), depth
-
-
-@torch.inference_mode()
-def logits_after(decoder: Decoder, text: list[int]) -> Tensor:
-    """Logits [vocabulary] after a text that is read whole."""
-    batch = TokenBatch.whole(torch.tensor(text))
-    hidden, _ = decoder.forward(batch, decoder.new_cache(1, len(text)))
-    return decoder.logits(hidden[-1:])[0].float().cpu()
 
 
 def compare_texts(server: LiveServer, reference: LiveServer, error: float, tiny: bool) -> Compared:

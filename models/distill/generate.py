@@ -38,9 +38,7 @@ class Generator:
         """Run the chat template's common beginning once and give it to every slot."""
         header = torch.tensor(self.source.header)
         n = len(header)
-        rows = torch.arange(n)
-        mask = torch.ones(1, n, n, dtype=torch.bool).tril()
-        batch = TokenBatch(header, rows, torch.zeros_like(rows), rows, rows, mask, 0, 1)
+        batch = TokenBatch.whole(header)
         hidden, features = self.decoder.forward(batch, self.cache, self._capture())
         assert features is not None
         self.cache.share(0, n)
