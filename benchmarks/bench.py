@@ -43,6 +43,8 @@ class Bench:
     """Told now and then how far a measurement is."""
     rows: Mapping[str, Row] = field(default_factory=dict)
     """What was measured before, for figures made of others."""
+    unfinished: Path | None = None
+    """Folder where a measurement of hours keeps what it has so far; none: it keeps nothing."""
 
     @cached_property
     def server(self) -> LiveServer:

@@ -101,6 +101,7 @@ def run(
 
     started = datetime.now(UTC).isoformat(timespec="seconds")
     bench.rows, bench.say = results.rows, show.progress
+    bench.unfinished = None if bench.quick else results.path.parent
     # Paths of the machine that measured say nothing elsewhere.
     command = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
     with show:

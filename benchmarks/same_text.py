@@ -18,7 +18,9 @@ from torch import Tensor
 from benchmarks.bench import Bench
 from benchmarks.decoding import requests_of, serve
 from benchmarks.figures import Result
+from benchmarks.unfinished import Unfinished
 from engine.serving import LiveServer
+from eval.versions import versions
 from models.decoder import Decoder
 from models.kv_cache import TokenBatch
 from policies.registry import make
@@ -44,11 +46,16 @@ class Departure(NamedTuple):
 
 
 def departures(bench: Bench, sets: str) -> Result:
-    """Departures in 100,000 tokens over all trees; one that rounding does not explain breaks it."""
+    """Departures in 100,000 tokens over all trees; one that rounding does not explain breaks it.
+
+    That takes an hour or two on a processor, so that what is compared is kept as it grows.
+    """
     server, wanted = bench.server, QUICK_TOKENS_COMPARED if bench.quick else TOKENS_COMPARED
     running = server.settings.limits.slots
     by_turns = cycle(chain.from_iterable(zip(*map(bench.prompts, sets.split()), strict=False)))
-    compared, found = 0, list[Departure]()
+    so_far = _unfinished(bench, sets)
+    turns, compared, found, revisions = _taken_up(so_far)
+    next(islice(by_turns, turns * running, turns * running), None)  # those that were served before
     while compared < wanted:
         prompts = list(islice(by_turns, running))
         plain = _texts(server, prompts, ALONE, running)
@@ -61,7 +68,12 @@ def departures(bench: Bench, sets: str) -> Result:
                 if same < len(one):
                     gap = top_gap(server, prompt + one[:same])
                     found.append(Departure(tree, same, gap))
+        turns += 1
+        if so_far is not None:
+            so_far.save([turns, compared, found, revisions])
         bench.say(f"{compared:,} of {wanted:,} tokens, {len(found)} departures")
+    if so_far is not None:
+        so_far.forget()
     unexplained = [d for d in found if not d.gap < CLOSE]
     rate = PER * len(found) / compared
     return Result(
@@ -74,8 +86,33 @@ def departures(bench: Bench, sets: str) -> Result:
             "departures": [d._asdict() for d in found],
             "trees": list(TREES),
             "dtype": str(server.decoder.dtype),
+            "revisions": revisions,
         },
     )
+
+
+def _unfinished(bench: Bench, sets: str) -> Unfinished | None:
+    """Where what was compared so far is kept."""
+    if bench.unfinished is None:
+        return None
+    made_with = {
+        "sets": sets,
+        "trees": list(TREES),
+        "tokens": TOKENS,
+        "running": bench.server.settings.limits.slots,
+        "dtype": str(bench.server.decoder.dtype),
+        "model": bench.server.name,
+        "drafter": bench.server.drafter.name,
+    }
+    return Unfinished(bench.unfinished / "text.unfinished.json", made_with)
+
+
+def _taken_up(so_far: Unfinished | None) -> tuple[int, int, list[Departure], list[str]]:
+    """Batches and tokens compared before, departures among them, and by which revisions."""
+    saved = None if so_far is None else so_far.load()
+    turns, compared, found, revisions = saved or (0, 0, [], [])
+    this = str(versions()["revision"])
+    return turns, compared, [Departure(*one) for one in found], sorted({*revisions, this})
 
 
 def _told(unexplained: Sequence[Departure]) -> str:
