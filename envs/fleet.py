@@ -20,15 +20,15 @@ from engine.replay.fleet.fleet import Fleet
 from engine.replay.fleet.state import ENDED, STAGES, TALLY
 from engine.snapshot_origin import Snapshot
 from envs.episodes import ReplayEpisodes
-from envs.fleet_kernels import DIMENSIONS, Course, Pay, Tiers, Told, step_all
+from envs.fleet_kernels import DIMENSIONS, Course, Tiers, Told, pay_of, step_all
 from envs.fleet_summary import fleet_summary
-from envs.reward import GoodputReward
+from envs.reward import PARTS, GoodputReward
 from envs.same_types import SameTypes
 from policies.actions import ActionTable
 from policies.features import Observation, bounds, require_finite
 from policies.fleet_features import FleetObserver, new_scratch
 
-PARTS = ("reward/valid", "reward/violations", "reward/time")
+REWARD_PARTS = tuple(f"reward/{part}" for part in PARTS)
 
 
 class Step(NamedTuple):
@@ -80,18 +80,12 @@ class ServeFleet:
         self._tiers = Tiers(*(np.array(t) for t in (actions.depths, actions.widths, actions.nodes)))
         self.plan = self.fleet.plan(0, 1, 1)
         """By class, in force now; a reset switches speculation off until the first decision."""
-        earns = self.reward
-        self._pay = Pay(
-            earns.form == "rate",
-            float(earns.violation_tokens),
-            float(earns.price),
-            self.fleet.unloaded_tpot_s,
-            self.fleet.limits.slots,
-        )
+        self._pay = pay_of(self.reward, self.fleet.unloaded_tpot_s, self.fleet.limits.slots)
         self._step_all = SameTypes(step_all)
         self._scratch = new_scratch(len(actions.class_names), len(self.features))
         self._generators: list[np.random.Generator | None] = [None] * replicas
         self._decisions = np.zeros(replicas, np.int64)
+        self._switched = np.zeros(replicas, np.int64)
         self.live = np.zeros(replicas, np.bool_)
         """[R] which environments are within an episode."""
 
@@ -118,7 +112,7 @@ class ServeFleet:
         """Serve the environments that act [R], None for all, under actions [R, C · 4]."""
         told = self._serve(self._whole(actions), self._chosen(acting))
         info = self._info(told.tally, told.elapsed_s)
-        info |= zip(PARTS, told.parts, strict=True)
+        info |= zip(REWARD_PARTS, told.parts, strict=True)
         return Step(told.reward, told.truncated, info, told.ended, told.observation)
 
     def serving(self, replica: int) -> dict[str, float]:
@@ -158,7 +152,7 @@ class ServeFleet:
             truncated=np.empty(count, np.bool_),
             observation=np.empty((count, len(self.features)), np.float32),
         )
-        course = Course(self.live, self._decisions, self.max_decisions or 0)
+        course = Course(self.live, self._decisions, self.max_decisions or 0, self._switched)
         refused, is_finite = self._step_all(
             (state, self.plan, self.live, self._decisions),
             actions,

@@ -17,7 +17,8 @@ from engine.kernels.inner import BORROWED, INNER
 from engine.protocol import Bools, Floats, Ints
 from engine.replay.fleet.state import FleetPlan, FleetState, Record
 from engine.replay.fleet.steps import hand_over, serve_replica, wipe_ended, wipe_tally
-from policies.fleet_features import Scales, Scratch, observe_replica
+from envs.reward import MOST_LATE_TOKENS, MOST_WAITING_TOKENS, GoodputReward
+from policies.fleet_features import Scales, Scratch, age_queue, observe_replica
 
 DIMENSIONS = 4  # entries of an action for each class; the last is the margin, which is always 1
 
@@ -34,10 +35,31 @@ class Pay(NamedTuple):
     """What a step is rewarded for."""
 
     is_rate: bool
+    minds_standing: bool
     violation_tokens: float
     price: float
+    tail_price: float
+    waiting_price: float
+    joule_tokens: float
+    switch_tokens: float
     unloaded_tpot_s: float
     slots: int
+
+
+def pay_of(reward: GoodputReward, unloaded_tpot_s: float, slots: int) -> Pay:
+    """A reward as kernels take it."""
+    return Pay(
+        is_rate=reward.form == "rate",
+        minds_standing=reward.minds_standing,
+        violation_tokens=float(reward.violation_tokens),
+        price=float(reward.price),
+        tail_price=float(reward.tail_price),
+        waiting_price=float(reward.waiting_price),
+        joule_tokens=float(reward.joule_tokens),
+        switch_tokens=float(reward.switch_tokens),
+        unloaded_tpot_s=unloaded_tpot_s,
+        slots=slots,
+    )
 
 
 class Course(NamedTuple):
@@ -46,6 +68,7 @@ class Course(NamedTuple):
     live: Bools  # [R] within an episode
     decisions: Ints  # [R]
     most: int  # decisions that cut an episode, 0 where none do
+    switched: Ints  # [R] classes whose plan the action changed
 
 
 class Told(NamedTuple):
@@ -54,7 +77,7 @@ class Told(NamedTuple):
     elapsed_s: Floats  # [R]
     tally: Any  # [R] TALLY
     ended: Any  # [R, C] ENDED
-    parts: Floats  # [3, R] of the reward: tokens in time, violations, time
+    parts: Floats  # [7, R] of the reward, as `envs.reward.PARTS`
     reward: Floats  # [R]
     truncated: Bools  # [R]
     observation: NDArray[np.float32]  # [R, F], of everybody
@@ -81,7 +104,7 @@ def step_all(
     """
     refused = first_over(acting, course.live)
     if refused < 0:
-        refused = take_actions(actions, acting, tiers, plan)
+        refused = take_actions(actions, acting, tiers, plan, course.switched)
     if refused >= 0:
         return refused, True
     finite = True
@@ -90,7 +113,7 @@ def step_all(
         told.parts[:, r] = 0.0
         told.truncated[r] = False
         if acting[r]:
-            _step(r, iterations, pay, plan, course, fleet, told)
+            _step(r, iterations, pay, plan, course, fleet, scratch, told)
         else:
             wipe_tally(told.tally[r])
             for c in range(told.ended.shape[1]):
@@ -110,11 +133,17 @@ def first_over(acting: Bools, live: Bools) -> int:
 
 
 @njit(**BORROWED)
-def take_actions(actions: Ints, acting: Bools, tiers: Tiers, plan: FleetPlan) -> int:
-    """Let the actions [R, C · 4] of those that act hold; the first row outside the table, or -1."""
+def take_actions(
+    actions: Ints, acting: Bools, tiers: Tiers, plan: FleetPlan, switched: Ints
+) -> int:
+    """Let the actions [R, C · 4] of those that act hold; the first row outside the table, or -1.
+
+    Writes how many classes of each get another plan into `switched` [R].
+    """
     for r in range(len(acting)):
         if not acting[r]:
             continue
+        switched[r] = 0
         for c in range(plan.depth.shape[1]):
             depth, width, nodes, margin = actions[r, DIMENSIONS * c : DIMENSIONS * (c + 1)]
             if not (
@@ -124,6 +153,11 @@ def take_actions(actions: Ints, acting: Bools, tiers: Tiers, plan: FleetPlan) ->
                 and margin == 0
             ):
                 return r
+            switched[r] += (
+                plan.depth[r, c] != tiers.depths[depth]
+                or plan.width[r, c] != tiers.widths[width]
+                or plan.nodes[r, c] != tiers.nodes[nodes]
+            )
             plan.depth[r, c] = tiers.depths[depth]
             plan.width[r, c] = tiers.widths[width]
             plan.nodes[r, c] = tiers.nodes[nodes]
@@ -138,6 +172,7 @@ def _step(
     plan: FleetPlan,
     course: Course,
     fleet: FleetState,
+    scratch: Scratch,
     told: Told,
 ) -> None:
     """Serve environment r, and tell what came of it."""
@@ -149,17 +184,57 @@ def _step(
     told.truncated[r] = is_over
     told.elapsed_s[r] = fleet.replicas[r].clock_s - began_s
     hand_over(r, fleet, told.tally, told.ended)
-    told.reward[r] = reward_parts(told.tally[r], pay, told.parts[:, r])
+    late_tokens = waiting = 0.0
+    if pay.minds_standing:
+        late_tokens = late_tokens_of(r, fleet)
+        waiting = waiting_of(r, fleet, pay.unloaded_tpot_s, scratch.oldest_s)
+    told.reward[r] = reward_parts(
+        told.tally[r], pay, late_tokens, waiting, course.switched[r], told.parts[:, r]
+    )
+
+
+@njit(**INNER)
+def late_tokens_of(r: int, fleet: FleetState) -> float:
+    """Tokens behind their objectives, of all that decode (`envs.reward.Standing`)."""
+    clock_s, total = fleet.replicas[r].clock_s, 0.0
+    for s in range(fleet.slots.shape[1]):
+        slot = fleet.slots[r, s]
+        if slot.decoding and np.isfinite(slot.tpot_s):
+            slack = slot.emitted - 1.0 - (clock_s - slot.first_token_s) / slot.tpot_s
+            total += min(max(-slack, 0.0), MOST_LATE_TOKENS)
+    return total
+
+
+@njit(**INNER)
+def waiting_of(r: int, fleet: FleetState, unloaded_tpot_s: float, oldest_s: Floats) -> float:
+    """How far gone is who waits longest (`envs.reward.Standing`); `oldest_s` [C] is scratch."""
+    age_queue(r, fleet, oldest_s)
+    most = 0.0
+    for c in range(len(oldest_s)):
+        objective_s = fleet.classes[c].tpot_s
+        token_s = objective_s if np.isfinite(objective_s) else unloaded_tpot_s
+        most = max(most, oldest_s[c] / token_s)
+    return min(most / MOST_WAITING_TOKENS, 1.0)
 
 
 @njit(**BORROWED, error_model="numpy")
-def reward_parts(tally: Record, pay: Pay, parts: Floats) -> float:
-    """Fill in what tokens in time, violations and time are worth [3]; returns the sum."""
+def reward_parts(
+    tally: Record, pay: Pay, late_tokens: float, waiting: float, switched: int, parts: Floats
+) -> float:
+    """Fill in what each of `envs.reward.PARTS` is worth [7]; returns the sum."""
     token_times = tally.busy_s / pay.unloaded_tpot_s
-    scale = 1.0 / pay.slots
+    scale, lasting = 1.0 / pay.slots, token_times
     if pay.is_rate:
+        lasting = 1.0 if token_times > 0 else 0.0
         scale = scale / token_times if token_times > 0 else 0.0
     parts[0] = tally.valid * scale
     parts[1] = -pay.violation_tokens * tally.missed * scale
     parts[2] = 0.0 if pay.is_rate else -pay.price * token_times
-    return parts[0] + parts[1] + parts[2]
+    parts[3] = -pay.tail_price * late_tokens / pay.slots * lasting
+    parts[4] = -pay.waiting_price * waiting * lasting
+    parts[5] = -pay.joule_tokens * tally.energy_joules * scale
+    parts[6] = -pay.switch_tokens * switched * scale
+    total = 0.0
+    for part in parts:  # from the first on, as Python's sum
+        total += part
+    return total

@@ -1,22 +1,29 @@
 """What an environment's step earns: tokens in time, against the time that they took.
 
 Time is rewarded, not acceptance (ALGORITHMS.md §14): a tree that is accepted more often and costs
-more than it brings earns less. The parts stay visible in `info["reward/…"]`.
+more than it brings earns less. What else may be paid for (lateness, waiting, energy, changes of
+plan) costs nothing by default. The parts stay visible in `info["reward/…"]`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from engine.errors import UserError
-from engine.protocol import Outcome
+from engine.protocol import Floats, Outcome, View
 from engine.request import RequestRecord
 
 STAGES = ("prefill", "draft", "select", "verify", "controller", "other")
+PARTS = ("valid", "violations", "time", "tail", "waiting", "energy", "switching")
+"""Of a reward, in this order."""
+MOST_LATE_TOKENS = 32.0
+"""Further behind its objective no request's lateness grows: it is lost."""
+MOST_WAITING_TOKENS = 1024.0
+"""Token times (by the class's objective) after which waiting is as bad as it gets."""
 
 
 @dataclass
@@ -51,6 +58,34 @@ class Tally:
         return sum(record.has_objective and not record.attained for record in self.ended)
 
 
+class Standing(NamedTuple):
+    """How requests stand when a step is over."""
+
+    late_tokens: float = 0.0
+    """Tokens behind the objective, summed over those who decode, MOST_LATE_TOKENS of each."""
+    waiting: float = 0.0
+    """Share of MOST_WAITING_TOKENS that who waits longest has waited, of all classes the most."""
+
+
+AT_EASE = Standing()
+"""Nobody is late and nobody waits."""
+
+
+def standing_of(view: View) -> Standing:
+    """How requests stand, by what a controller would see now."""
+    late = np.minimum(np.maximum(-view.slack_tokens, 0.0), MOST_LATE_TOKENS)
+    # One after the other, as the fleet's kernel adds.
+    total = np.cumsum(np.where(view.active, late, 0.0))
+    waited = view.oldest_queued_s / token_times_s(view)
+    return Standing(float(total[-1]), min(float(waited.max()) / MOST_WAITING_TOKENS, 1.0))
+
+
+def token_times_s(view: View) -> Floats:
+    """[C] seconds a token by the class's objective, else by ordinary decoding alone."""
+    objective_s = view.class_tpot_objective_s
+    return np.where(np.isfinite(objective_s), objective_s, view.unloaded_tpot_s)
+
+
 @dataclass(frozen=True)
 class GoodputReward:
     """Reward of a step, per slot so that its scale does not hang on the batch size.
@@ -63,6 +98,8 @@ class GoodputReward:
 
     "rate": (valid - violation_tokens · missed) / slots per unloaded token time. For a trainer with
     one γ a step; under γ^τ it would favour short steps, which collect more rates a second.
+
+    What follows these is off (0) until it is given a price.
     """
 
     form: Literal["integral", "rate"] = "integral"
@@ -70,25 +107,56 @@ class GoodputReward:
     """Valid tokens that a missed request costs (ours)."""
     price: float = 0.2
     """Valid tokens per slot that an unloaded token time is worth, in the integral form (ours)."""
+    tail_price: float = 0.0
+    """Valid tokens that a token time costs for each token by which a request is behind."""
+    waiting_price: float = 0.0
+    """Valid tokens per slot that a token time costs while somebody has waited as long as counts."""
+    joule_tokens: float = 0.0
+    """Valid tokens that a joule costs; modelled ones where power is modelled."""
+    switch_tokens: float = 0.0
+    """Valid tokens that it costs to change the plan of a class."""
 
     def __post_init__(self) -> None:
         if self.form not in ("integral", "rate"):
             raise UserError(f"reward: form is {self.form!r}; expected integral or rate")
-        for name in ("violation_tokens", "price"):
-            value = getattr(self, name)
+        for field_ in fields(self)[1:]:
+            value = getattr(self, field_.name)
             if not (np.isfinite(value) and value >= 0):
-                raise UserError(f"reward: {name} is {value}; expected a number of at least 0")
+                raise UserError(
+                    f"reward: {field_.name} is {value}; expected a number of at least 0"
+                )
 
-    def parts(self, tally: Tally, unloaded_tpot_s: float, slots: int) -> dict[str, float]:
-        """The summands: valid, violations, time. Tokens per slot ("rate": and token time)."""
+    @property
+    def minds_standing(self) -> bool:
+        """Whether lateness or waiting cost anything."""
+        return self.tail_price > 0 or self.waiting_price > 0
+
+    def parts(
+        self,
+        tally: Tally,
+        unloaded_tpot_s: float,
+        slots: int,
+        standing: Standing = AT_EASE,
+        switched: int = 0,
+    ) -> dict[str, float]:
+        """The summands by name, as PARTS. Tokens per slot ("rate": and token time).
+
+        `standing` is that of the step's end, which holds for all of it; `switched` are the classes
+        whose plan the step changed.
+        """
         token_times = tally.busy_s / unloaded_tpot_s
-        scale = 1.0 / slots
+        scale, lasting = 1.0 / slots, token_times
         if self.form == "rate":
+            lasting = 1.0 if token_times > 0 else 0.0
             scale = scale / token_times if token_times > 0 else 0.0
         return {
             "valid": tally.valid_tokens * scale,
             "violations": -self.violation_tokens * tally.missed * scale,
             "time": -self.price * token_times if self.form == "integral" else 0.0,
+            "tail": -self.tail_price * standing.late_tokens / slots * lasting,
+            "waiting": -self.waiting_price * standing.waiting * lasting,
+            "energy": -self.joule_tokens * tally.energy_joules * scale,
+            "switching": -self.switch_tokens * switched * scale,
         }
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.errors import UserError
 from engine.protocol import Controller, Ints, Plan, View
-from envs.reward import GoodputReward, Tally, serving_summary
+from envs.reward import AT_EASE, GoodputReward, Tally, serving_summary, standing_of
 from policies.actions import ActionTable, PlanByClass
 from policies.features import bounds, feature_table, observe, require_finite
 
@@ -115,14 +115,14 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         self._decisions = self._records_seen = 0
         self._ended = False
         self._view = engine.next_decision()
-        return self._observation(engine), self._info(engine, Tally(), 0.0)
+        return self._observation(engine, self._view_now(engine)), self._info(engine, Tally(), 0.0)
 
     def step(self, action: Ints) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
         """Serve `decide_every` iterations, fewer at the trace's end, under `action`."""
         engine = self.engine
         if engine is None or self._ended:
             raise UserError("step() was called outside an episode; call reset() first")
-        self._held.decided = self.actions.decode(action)
+        switched = self._decide(action)
         tally, began_s = Tally(), engine.clock_s
         # Where an exported controller spends its time: the features. Charged once a decision.
         self._held.decision_s = self._observation_s
@@ -135,7 +135,11 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         tally.ended = records[self._records_seen :]
         self._records_seen = len(records)
 
-        parts = self.reward.parts(tally, engine.unloaded_tpot_s, engine.limits.slots)
+        view = self._view_now(engine)
+        standing = standing_of(view) if self.reward.minds_standing else AT_EASE
+        parts = self.reward.parts(
+            tally, engine.unloaded_tpot_s, engine.limits.slots, standing, switched
+        )
         for name, part in parts.items():
             if not np.isfinite(part):
                 raise UserError(
@@ -151,7 +155,7 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
             info["serving"] = serving_summary(
                 engine.close_records(), self.actions.class_names, drained
             )
-        return self._observation(engine), float(sum(parts.values())), False, truncated, info
+        return self._observation(engine, view), float(sum(parts.values())), False, truncated, info
 
     def snapshot(self) -> Snapshot:
         """The episode as it stands and who draws the next (`envs.snapshot`); UserError on live."""
@@ -170,17 +174,26 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         self.engine = self._view = None
         self._ended = True
 
-    def _observation(self, engine: Engine) -> Observation:
-        """What the coming decision is based on, always a fresh array.
+    def _decide(self, action: Ints) -> int:
+        """Let an action hold from now on; how many classes it gives another plan."""
+        before, self._held.decided = self._held.decided, self.actions.decode(action)
+        same = [old == new for old, new in zip(before, self._held.decided, strict=True)]
+        return int((~np.logical_and.reduce(same)).sum())
+
+    def _view_now(self, engine: Engine) -> View:
+        """What the coming decision is based on.
 
         After the last iteration no decision is due, and the view is that of the engine as it
         stands: what a trainer bootstraps from.
         """
-        view = self._view
-        if view is None:
-            from engine.viewing import build_view
+        if self._view is not None:
+            return self._view
+        from engine.viewing import build_view
 
-            view = build_view(engine)
+        return build_view(engine)
+
+    def _observation(self, engine: Engine, view: View) -> Observation:
+        """The features of a view, always a fresh array."""
         stopwatch = engine.stopwatch or perf_counter  # a modelled one stands still
         begun = stopwatch()
         observation = observe(view, self._held.decided)

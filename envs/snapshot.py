@@ -49,7 +49,7 @@ MANY = Carrier(
                 *(*FACE, *SETTINGS, "episodes", "replicas"),
                 *("_observer", "_tiers", "_pay"),
             ),
-            rebuilt=("_step_all", "_scratch"),
+            rebuilt=("_step_all", "_scratch", "_switched"),
         ),
         ServeVectorEnv: LeftOut(
             constant=(*FACE, "num_envs", "single_observation_space", "single_action_space")
@@ -100,7 +100,7 @@ def put_back_single(env: ServeEnv, snapshot: Snapshot) -> Observation | None:
     SINGLE.unpack(state["env"], env)
     env.engine = engine
     env._view = build_view(engine) if engine is not None and state["is_due"] else None
-    return None if engine is None else env._observation(engine)
+    return None if engine is None else env._observation(engine, env._view_now(engine))
 
 
 def take_many(env: ServeFleet | ServeVectorEnv) -> Snapshot:

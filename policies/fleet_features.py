@@ -96,7 +96,7 @@ def observe_replica(
     exact, block, count, oldest_s = scratch
     slots, n_classes = fleet.slots.shape[1], len(count)
     running, prefilling, held = _sum_slots(r, fleet, block, count)
-    _age_queue(r, fleet, oldest_s)
+    age_queue(r, fleet, oldest_s)
     for c in range(n_classes):
         _scale_class(block[c], count[c], slots)
         block[c, 5] = previous.depth[r, c] / scales.max_depth
@@ -170,7 +170,7 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
 
 
 @njit(**INNER)
-def _age_queue(r: int, fleet: FleetState, oldest_s: Floats) -> None:
+def age_queue(r: int, fleet: FleetState, oldest_s: Floats) -> None:
     """Fill in how long the first of every class [C] has waited; 0 where none waits."""
     replica = fleet.replicas[r]
     if replica.has_pressure:  # the queue is in no order of age

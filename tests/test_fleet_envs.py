@@ -39,6 +39,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"server": server_with_stages},
     {"decide_every": 3, "reward": GoodputReward("rate")},
+    {"decide_every": 2, "reward": GoodputReward("integral", 2.0, 0.1, 0.3, 0.7, 0.01, 0.5)},
     {"max_decisions": 9, "decide_every": 2},
 ]
 
@@ -76,7 +77,7 @@ def assert_same(ours: Any, theirs: Any, where: str = "") -> None:
         np.testing.assert_array_equal(ours, theirs, err_msg=where)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "stages", "rate", "cut"])
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "stages", "rate", "priced", "cut"])
 def test_gymnasiums_face_gives_what_single_environments_give(options: dict[str, Any]) -> None:
     alone = SyncVectorEnv([lambda: single(**options)] * COUNT)
     assert alone.autoreset_mode == AutoresetMode.NEXT_STEP
@@ -95,7 +96,7 @@ def test_gymnasiums_face_gives_what_single_environments_give(options: dict[str, 
     assert ends >= 2 * COUNT  # several episodes
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "stages", "rate", "cut"])
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "stages", "rate", "priced", "cut"])
 def test_sb3s_face_gives_what_single_environments_give(options: dict[str, Any]) -> None:
     alone, together = [single(**options) for _ in range(COUNT)], sb3(**options)
     together.seed(SEED)

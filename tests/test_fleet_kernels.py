@@ -30,8 +30,8 @@ from engine.replay.fleet.state import (
 from engine.replay.fleet.trees import look_up, share_budget
 from engine.replay.fleet.waiting import goes_before
 from engine.request import Request, RequestRecord, Status
-from envs.fleet_kernels import Pay, Tiers, reward_parts, take_actions
-from envs.reward import GoodputReward, Tally
+from envs.fleet_kernels import Tiers, pay_of, reward_parts, take_actions
+from envs.reward import PARTS, GoodputReward, Standing, Tally
 from policies.actions import ActionTable
 from tests.tiny_recording import known_profile, recorded, replay_server
 from tests.twins.plan_tree import accepted, path_probability, plan_tree
@@ -208,28 +208,46 @@ def test_actions_and_rewards_follow_their_own_rules() -> None:
     held = np.full((2, 3), 99)
     plan = FleetPlan(held.copy(), held.copy(), held.copy(), np.zeros(2, np.int64))
     actions = rng.integers(0, table.nvec, (2, len(table.nvec)))
-    assert take_actions(actions, np.array([True, False]), tiers, plan) == -1
+    switched = np.full(2, -1)
+    assert take_actions(actions, np.array([True, False]), tiers, plan, switched) == -1
+    assert switched.tolist() == [3, -1]  # who does not act changes nothing
+    take_actions(actions, np.array([True, False]), tiers, plan, switched)
+    assert switched.tolist() == [0, -1]
+    actions[0, 1] = 1 - min(actions[0, 1], 1)  # another width for the first class
+    take_actions(actions, np.array([True, False]), tiers, plan, switched)
+    assert switched.tolist() == [1, -1]
     for part, expected in zip(plan[:3], table.decode(actions[0])[:3], strict=True):
         assert part[0].tolist() == expected.tolist() and (part[1] == 99).all()
     for column, wrong in ((0, 6), (1, -1), (2, 9), (11, 1)):
         bad = actions.copy()
         bad[1, column] = wrong
-        assert take_actions(bad, np.array([True, True]), tiers, plan) == 1
+        assert take_actions(bad, np.array([True, True]), tiers, plan, switched) == 1
 
-    for reward in (GoodputReward(), GoodputReward("rate", 3.0)):
+    priced = GoodputReward("integral", 2.0, 0.1, 0.3, 0.7, 0.01, 0.5)
+    standing = Standing(late_tokens=41.5, waiting=0.3)
+    for reward in (
+        GoodputReward(),
+        GoodputReward("rate", 3.0),
+        priced,
+        replace(priced, form="rate"),
+    ):
         brought = np.zeros(3, TALLY)
         brought["busy_s"], brought["valid"], brought["missed"] = (
             (0.0, 0.3, 1.7),
             (0, 9, 2),
             (1, 0, 3),
         )
-        pay = Pay(reward.form == "rate", reward.violation_tokens, reward.price, 0.07, 16)
+        brought["energy_joules"] = 0.0, 4.5, 77.0
+        pay = pay_of(reward, 0.07, 16)
         for row in brought:
-            parts = np.empty(3)
-            total = reward_parts(row, pay, parts)
+            parts = np.empty(len(PARTS))
+            total = reward_parts(row, pay, *standing, 2, parts)
             tally = _Missed(busy_s=float(row["busy_s"]), valid_tokens=int(row["valid"]))
+            tally.energy_joules = float(row["energy_joules"])
             tally.count = int(row["missed"])
-            summands = list(reward.parts(tally, 0.07, 16).values())
+            named = reward.parts(tally, 0.07, 16, standing, 2)
+            assert tuple(named) == PARTS
+            summands = list(named.values())
             assert parts.tolist() == summands and total == sum(summands)
 
 
