@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.kernels.chain_margins import chain_margins
 from engine.kernels.logistic_moments import logistic_moments
 from engine.protocol import (
     Bools,
@@ -138,9 +139,10 @@ class AdaptiveVerification(Controller):
         """The estimator knows nothing."""
         self.estimator = AcceptanceEstimator(self.steps, self.refit, self.least)
         self._margin = self._predicted = np.zeros((limits.slots, self.steps))
-        # The first call loads the kernel, which must not be charged to a decision.
+        # The first calls load the kernels, which must not be charged to a decision.
         nobody = np.zeros(0, np.int64)
         logistic_moments(self._margin[:0], self._margin[:0], nobody, nobody)
+        self._margins(nobody, np.zeros((0, 1)))
 
     def plan(self, view: View) -> Plan:
         """All chains in full; `select` trims them."""
@@ -150,19 +152,21 @@ class AdaptiveVerification(Controller):
     def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
         """The best prefixes over the batch."""
         size = np.where(view.active, np.minimum(candidates.size, self.steps), 0)
-        self._margin = margins(candidates, size, self.steps)
+        self._margin = self._margins(size, candidates.probability)
         self._predicted = self.estimator.predict(self._margin)
         kept = np.zeros(candidates.parent.shape, np.bool_)
+        most = min(self.steps, candidates.parent.shape[1])
         if self.estimator.fits < self.warm_up:
-            chosen = np.arange(self.steps) < size[:, None]
+            kept[:, :most] = np.arange(most) < size[:, None]
         else:
             survival: Floats = np.cumprod(self._predicted, axis=1, dtype=np.float64)
-            requests = int(view.active.sum())
+            requests = int(np.count_nonzero(view.active))
             seconds = self._seconds(view, plan, requests, int(size.sum()))
-            chosen = best_prefixes(survival, size, requests, seconds)
-        most = min(self.steps, candidates.parent.shape[1])
-        kept[:, :most] = chosen[:, :most]
+            kept[:, :most] = best_prefixes(survival, size, requests, seconds)[:, :most]
         return kept
+
+    def _margins(self, size: Ints, probability: Floats) -> Floats:
+        return chain_margins(size, probability, self.steps, LEAST_CHANCE, MOST_CHANCE)
 
     def _seconds(self, view: View, plan: Plan, requests: int, drafts: int) -> Floats:
         """A step's length with 0, 1, …, all drafts verified, the drafting done in any case."""
@@ -177,20 +181,5 @@ class AdaptiveVerification(Controller):
     def observe(self, outcome: Outcome) -> None:
         """What was verified teaches the estimator; an answer's end is no rejection."""
         whole = outcome.ran & ~outcome.finished
-        self.estimator.learn(
-            self._margin[whole],
-            self._predicted[whole],
-            outcome.proposed.sum(1)[whole],
-            outcome.accepted.sum(1)[whole],
-        )
-
-
-def margins(candidates: Candidates, size: Ints, steps: int) -> Floats:
-    """ln(q / (1 − q)) [S, K] of the first `size` [S] drafts of chains, anything behind them."""
-    reached = np.ones((len(size), steps + 1))
-    most = min(steps, candidates.probability.shape[1])
-    drafted = np.arange(most) < size[:, None]
-    np.copyto(reached[:, 1 : most + 1], candidates.probability[:, :most], where=drafted)
-    chance = np.minimum(np.maximum(reached[:, 1:] / reached[:, :-1], LEAST_CHANCE), MOST_CHANCE)
-    margin: Floats = np.log(chance) - np.log1p(-chance)
-    return margin
+        admitted = outcome.proposed.sum(1) * whole
+        self.estimator.learn(self._margin, self._predicted, admitted, outcome.accepted.sum(1))

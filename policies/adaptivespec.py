@@ -28,15 +28,18 @@ which nothing has been offered for `probe` iterations (8) gets one drafted token
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from engine.errors import UserError
-from engine.protocol import Controller, Floats, Ints, Limits, Outcome, Plan, View, uniform_plan
+from engine.kernels.tree_sizes import feed_shares, tree_sizes
+from engine.protocol import Controller, Floats, Limits, Outcome, Plan, View, uniform_plan
 from policies.fixed import FixedTree
 from policies.per_request import PerRequest
 from policies.spelling import spelled
+from policies.tunable import Declared, Tunable
 
 Ends = tuple[int, int]
 """What is planned at a signal of 0 and of 1."""
@@ -47,37 +50,38 @@ MARGIN, WEIGHT, MEMORY = 0.6, 0.5, 0.8
 DEPTH, WIDTH, NODES = (1, 8), (1, 8), (1, 64)
 STATIC = (6, 8, 32)  # `eagle3`'s
 WARM_UP, PROBE = 10, 8  # iterations
+STATIC_RANGES = (
+    Tunable(1, 8, whole=True),
+    Tunable(1, 8, whole=True),
+    Tunable(1, 64, log=True, whole=True),
+)
 
 
-def fused(confidence: Floats, agreement: Floats, weight: float) -> Floats:
-    """The signal s, of [0, 1] as both its parts are."""
-    return weight * confidence + (1.0 - weight) * agreement
+class Rows(NamedTuple):
+    """What is known of each request."""
+
+    agreement: Floats  # [S] a, NaN where nothing is known yet
 
 
-def between(signal: Floats, ends: Ends | Ints) -> Ints:
-    """Whole numbers between the ends, in step with the signal; halves go to the even one.
-
-    Of ends [2, n, 1] a row [n, S] each.
-    """
-    low, high = ends
-    sizes: Ints = low + np.rint(signal * (high - low)).astype(np.int64)
-    return sizes
-
-
-@dataclass
-class Average:
-    """A rolling average that begins with what it is first fed."""
-
-    value: float | None
-
-    def feed(self, fresh: float, memory: float) -> None:
-        """`memory` is the weight of the past."""
-        old = self.value
-        self.value = fresh if old is None else memory * old + (1.0 - memory) * fresh
+def rolled(average: float, fresh: float, memory: float) -> float:
+    """A rolling average with one number more; NaN begins with it. `memory` is the past's weight."""
+    return fresh if math.isnan(average) else memory * average + (1.0 - memory) * fresh
 
 
 class AdaptiveSpec(Controller):
     """Both axes: trees by confidence and agreement, and the margin."""
+
+    TUNABLE: ClassVar[Declared] = {
+        "margin": Tunable(0.3, 1.0, lossy=True),
+        "weight": Tunable(0.0, 1.0),
+        "memory": Tunable(0.0, 0.98),
+        "depth": (Tunable(0, 4, whole=True), Tunable(1, 8, whole=True)),
+        "width": (Tunable(1, 4, whole=True), Tunable(1, 8, whole=True)),
+        "nodes": (Tunable(1, 16, True, whole=True), Tunable(1, 64, True, whole=True)),
+        "static": STATIC_RANGES,
+        "warm_up": Tunable(1, 40, log=True, whole=True),
+        "probe": Tunable(1, 64, log=True, whole=True),
+    }
 
     def __init__(
         self,
@@ -114,52 +118,61 @@ class AdaptiveSpec(Controller):
                 )
         self.margin, self.weight, self.memory = margin, weight, memory
         self.depth, self.width, self.nodes, self.static = depth, width, nodes, static
-        self._ends = np.array([depth, width, nodes]).T[..., None]  # [2, 3, 1]
+        self._ends = np.array([depth, width, nodes]).T.copy()  # [2, 3]
         self.warm_up, self.probe = warm_up, probe
         self.lossless = margin >= 1.0
         self.reset(Limits())
 
     def reset(self, limits: Limits) -> None:
         """No request is known, and the warm-up is to come."""
-        self.requests: PerRequest[Average] = PerRequest()
-        self.batch = Average(None)
+        self.requests = PerRequest(Rows(np.zeros(limits.slots)))
+        self.agreement = math.nan
+        """Of the batch."""
         self.drafted = 0  # iterations that drafted
+        # The first calls load the kernels, which must not be charged to a decision.
+        nothing, none = np.zeros((1, 1)), np.zeros((1, 1), np.bool_)
+        feed_shares(none[0], none, none, self.memory, nothing[0])
+        since = np.zeros((1, 2), np.int64)[:, 0]
+        tree_sizes(nothing[0], nothing[0], self.weight, self._ends, self._ends[0], since, 1)
 
     def plan(self, view: View) -> Plan:
         """A tree for each request by its own signal."""
-        requests = self.requests.recall(view, lambda: Average(self.batch.value))
+        rows = self.requests.recall(view, (self.agreement,))
         limits = view.limits
         static = uniform_plan(limits, *_within(self.static, limits), margin=self.margin)
-        if self.drafted < self.warm_up or self.batch.value is None:
+        if self.drafted < self.warm_up or math.isnan(self.agreement):
             return static
-        shares = [self.batch.value] * limits.slots
-        for slot, average in requests.items():
-            if average.value is not None:
-                shares[slot] = average.value
-        agreement = np.array(shares)
-        signal = fused(self._confidence(view, agreement), agreement, self.weight)
-        most = np.array([[limits.max_depth], [limits.max_width], [limits.max_nodes]])
-        sizes = np.minimum(between(signal, self._ends), most)
-        due = (sizes[0] == 0) & (view.since_proposed[:, 0] >= self.probe)
-        depth, width, nodes = np.where(due, 1, sizes)
+        strange = ~self.requests.here() | np.isnan(rows.agreement)
+        agreement = np.where(strange, self.agreement, rows.agreement)
+        depth, width, nodes = tree_sizes(
+            self._confidence(view),
+            agreement,
+            self.weight,
+            self._ends,
+            np.array([limits.max_depth, limits.max_width, limits.max_nodes]),
+            view.since_proposed[:, 0],
+            self.probe,
+        )
         return static._replace(depth=depth, width=width, nodes=nodes)
 
-    def _confidence(self, view: View, agreement: Floats) -> Floats:
-        """c [S], with what stands in for it where the drafter has not spoken yet."""
+    def _confidence(self, view: View) -> Floats:
+        """c [S], the others' mean where the drafter has not spoken yet; NaN where it never has."""
         known = view.active & (view.draft_confidence > 0)
-        others = view.draft_confidence[known].mean() if known.any() else agreement
-        return np.where(known, view.draft_confidence, others)
+        spoken = view.draft_confidence[known]
+        mean = float(spoken.sum()) / len(spoken) if len(spoken) else math.nan
+        return np.where(known, view.draft_confidence, mean)
 
     def observe(self, outcome: Outcome) -> None:
         """Shares of the proposed depth that were accepted go into the averages."""
-        proposed, accepted = outcome.proposed.sum(1).tolist(), outcome.accepted.sum(1).tolist()
-        shares: list[float] = []
-        for slot in sorted(self.requests.by_slot):
-            if proposed[slot]:
-                shares.append(accepted[slot] / proposed[slot])
-                self.requests.by_slot[slot].feed(shares[-1], self.memory)
-        if shares:
-            self.batch.feed(sum(shares) / len(shares), self.memory)
+        total, count = feed_shares(
+            self.requests.here(),
+            outcome.proposed,
+            outcome.accepted,
+            self.memory,
+            self.requests.rows.agreement,
+        )
+        if count:
+            self.agreement = rolled(self.agreement, total / count, self.memory)
             self.drafted += 1
         self.requests.forget(outcome)
 
@@ -188,6 +201,8 @@ class AdaptiveSpecTree(AdaptiveSpec):
 
 class AdaptiveSpecMargin(FixedTree):
     """The margin alone, on a tree that never changes."""
+
+    TUNABLE: ClassVar[Declared] = {"margin": Tunable(0.3, 1.0, lossy=True), "static": STATIC_RANGES}
 
     def __init__(self, margin: float = MARGIN, static: Tree = STATIC) -> None:
         """`static`: depth, width and nodes of the tree."""

@@ -28,6 +28,7 @@ paper's: 512 tokens would make every one of sixteen requests draft as deep and w
 from __future__ import annotations
 
 import inspect
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,7 @@ from engine.protocol import (
 from policies.parameters import check_whole
 from policies.spelling import spelled
 from policies.step_prices import required_pricing
+from policies.tunable import Declared, Tunable
 
 CANDIDATES = ("survivors", "scored")
 
@@ -60,6 +62,15 @@ class AdaServe(Controller):
 
     name = "adaserve"
     needs_profile = True
+
+    TUNABLE: ClassVar[Declared] = {
+        "budget": Tunable(1.02, 4.0, log=True),
+        "c1": Tunable(0.0, 32.0),
+        "c2": Tunable(-3, 3, whole=True),
+        "depth_min": Tunable(1, 4, whole=True),
+        "depth_max": Tunable(4, 8, whole=True),
+        "width_max": Tunable(1, 8, whole=True),
+    }
 
     def __init__(
         self,
@@ -108,7 +119,7 @@ class AdaServe(Controller):
 
     def plan(self, view: View) -> Plan:
         """The same beam for all, and the budget for what is kept of it."""
-        requests = max(int(view.active.sum()), 1)
+        requests = max(int(np.count_nonzero(view.active)), 1)
         budget = self._node_budget(view, requests)
         if budget <= 0:  # nothing could be verified beside the roots
             return uniform_plan(view.limits, 0, 1, 0)._replace(node_budget=0)
@@ -136,7 +147,7 @@ class AdaServe(Controller):
             candidates.depth,
             candidates.probability,
         )
-        unmet = int((view.active & (expected < need)).sum())
+        unmet = int(np.count_nonzero(view.active & (expected < need)))
         self.decisions += 1
         self.infeasible += unmet > 0
         self.unmet += unmet
@@ -171,8 +182,8 @@ class AdaServe(Controller):
 
     def _order(self, view: View, need: Floats) -> Ints:
         """Slots that decode, the largest need first."""
-        slots = np.flatnonzero(view.active)
-        return slots[np.argsort(-need[slots], kind="stable")]
+        slots = view.active.nonzero()[0]
+        return slots[(-need[slots]).argsort(kind="stable")]
 
     def _most_to_goal(self, view: View, plan: Plan) -> int:
         """Most nodes of a request in the SLO phase."""

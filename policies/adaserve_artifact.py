@@ -75,9 +75,9 @@ class AdaServeArtifact(AdaServe):
         return np.where(relative[np.where(view.active, view.slo_class, 0)], need, 0.0)
 
     def _order(self, view: View, need: Floats) -> Ints:
-        slots = np.flatnonzero(view.active)
-        return slots[np.argsort(need[slots], kind="stable")]
+        slots = view.active.nonzero()[0]
+        return slots[need[slots].argsort(kind="stable")]
 
     def _most_to_goal(self, view: View, plan: Plan) -> int:
-        requests = max(int(view.active.sum()), 1)
+        requests = max(int(np.count_nonzero(view.active)), 1)
         return int(SHARE * (plan.node_budget + requests) / requests)

@@ -29,78 +29,64 @@ engine could not draft tells nothing and changes nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from engine.errors import UserError
-from engine.kernels.variance_ratio import variance_ratio
-from engine.protocol import Controller, Floats, Ints, Limits, Outcome, Plan, View, uniform_plan
+from engine.kernels.steady_chains import Courses, chains, note
+from engine.protocol import (
+    Bools,
+    Controller,
+    Floats,
+    Ints,
+    Limits,
+    Outcome,
+    Plan,
+    View,
+    uniform_plan,
+)
 from policies.parameters import check_whole
 from policies.per_request import PerRequest
 from policies.spelling import spelled
+from policies.tunable import Declared, Tunable
 
 SHORT, LONG, DECAY, STEEPNESS = 10, 30, 0.85, 2.0
 SHORTEST, FIRST, CALIBRATION, STRETCH = 2, 4, 30, 1.0
 
 
-def scale(divergence: Floats, steepness: float) -> Floats:
-    """SF; what no floating-point number holds is as good as very much."""
-    return np.expm1(np.minimum(steepness * divergence, 700.0))
-
-
-def lengths(instability: Floats, shortest: Ints, longest: Ints) -> Ints:
-    """SL, rounded up, from SF · WVIR and the two bounds."""
-    kept = np.minimum(np.maximum(1.0 - instability, 0.0), 1.0)
-    return shortest + np.ceil(kept * (longest - shortest)).astype(np.int64)
-
-
-@dataclass
-class Course:
-    """What is known of a request."""
-
-    steps: int
-    """Draft steps while it calibrates itself."""
-    history: Floats
-    """[N] divergences in nats, written round and round."""
-    count: int = 0
-    """Divergences written."""
-    last: float = 0.0
-    """The newest of them."""
-    drafted: int = 0
-    """Tokens drafted in the calibration."""
-    most_accepted: int = 0
-    seen: list[float] = field(default_factory=list)
-    """Divergences of the calibration."""
-    longest: int | None = None
-    """SL_max, once the calibration is over."""
-
-    def note(self, divergence: float) -> None:
-        """One more divergence; NaN where there was none."""
-        if not math.isnan(divergence):
-            self.history[self.count % len(self.history)] = self.last = divergence
-            self.count += 1
-
-    def calibrate(self, divergence: float, drafted: int, accepted: int, most_steps: int) -> None:
-        """A step of the calibration: chains double as long as all of one is accepted."""
-        self.drafted += drafted
-        self.most_accepted = max(self.most_accepted, accepted)
-        if not math.isnan(divergence):
-            self.seen.append(divergence)
-        if accepted >= self.steps:
-            self.steps = min(2 * self.steps, most_steps)
-
-    def bound(self, stretch: float) -> int:
-        """SL_max of the calibration."""
-        largest = max(self.seen, default=0.0)
-        share = sum(self.seen) / len(self.seen) / largest if largest > 0 else 0.0
-        return round(self.most_accepted * (1.0 + stretch * share))
+def nobody(slots: int, window: int) -> Courses:
+    """Room for the courses of so many slots, with divergences of a window in each."""
+    whole, real = (lambda: np.zeros(slots, np.int64)), (lambda: np.zeros(slots))
+    return Courses(
+        history=np.zeros((slots, window)),
+        known=whole(),
+        last=real(),
+        steps=whole(),
+        drafted=whole(),
+        most_accepted=whole(),
+        seen=whole(),
+        total=real(),
+        largest=real(),
+        longest=whole(),
+    )
 
 
 class Dsde(Controller):
     """A chain for each request, as long as its divergence is steady, and a cap for all."""
 
     needs_divergence = True
+
+    TUNABLE: ClassVar[Declared] = {
+        "shortest": Tunable(1, 4, whole=True),
+        "first": Tunable(1, 8, whole=True),
+        "calibration": Tunable(5, 120, log=True, whole=True),
+        "stretch": Tunable(0.0, 2.0),
+        "steepness": Tunable(0.1, 10.0, log=True),
+        "decay": Tunable(0.5, 1.0),
+        "short": Tunable(2, 15, whole=True),
+        "long": Tunable(16, 60, whole=True),
+    }
 
     def __init__(
         self,
@@ -141,11 +127,13 @@ class Dsde(Controller):
 
     def reset(self, limits: Limits) -> None:
         """No request is known."""
-        self.requests: PerRequest[Course] = PerRequest()
+        self.requests = PerRequest(nobody(limits.slots, self.long))
         self.limits = limits
         self.last_cap = self.first
-        # The first call loads the kernel, which must not be charged to a decision.
-        variance_ratio(np.zeros((1, self.long)), np.zeros(1, np.int64), self.short, self.decay)
+        # The first calls load the kernels, which must not be charged to a decision.
+        none = np.zeros((limits.slots, limits.max_depth), np.bool_)
+        self._note(none, none, np.zeros(limits.slots))
+        self._chains(self.requests.rows, 1, 1, np.zeros(limits.slots, np.int64))
 
     def plan(self, view: View) -> Plan:
         """A chain for each request that decodes."""
@@ -153,42 +141,30 @@ class Dsde(Controller):
         most = min(view.limits.max_depth, view.limits.max_nodes)
         shortest = min(self.shortest, most)
         begin = min(max(self.last_cap, shortest), most)
-        courses = self.requests.recall(view, lambda: Course(begin, np.zeros(self.long)))
-        depth = np.full(view.limits.slots, shortest)
-        depth[list(courses)] = [course.steps for course in courses.values()]
-        settled = {slot: course for slot, course in courses.items() if course.longest is not None}
-        if settled:
-            slots = list(settled)
-            steps = self._steps(list(settled.values()), shortest, most)
-            if self.capped:
-                self.last_cap = math.ceil(steps.mean())
-                steps = np.minimum(steps, self.last_cap)
-            depth[slots] = steps
-        plan = uniform_plan(view.limits, 0, width=1, nodes=0)
-        return plan._replace(depth=depth, nodes=depth.copy())
+        courses = self.requests.recall(view, (0.0, 0, 0.0, begin, 0, 0, 0, 0.0, 0.0, -1))
+        plan = uniform_plan(view.limits, shortest, width=1, nodes=0)
+        settled, total = self._chains(courses, shortest, most, plan.depth)
+        if settled and self.capped:
+            self.last_cap = math.ceil(total / settled)
+            done = self.requests.here() & (courses.longest >= 0)
+            np.minimum(plan.depth, self.last_cap, out=plan.depth, where=done)
+        return plan._replace(nodes=plan.depth.copy())
 
-    def _steps(self, courses: list[Course], shortest: int, most: int) -> Ints:
-        """SL of requests that have calibrated themselves."""
-        history = np.concatenate([course.history for course in courses]).reshape(-1, self.long)
-        count = np.array([course.count for course in courses], np.int64)
-        longest = np.array([course.longest or 0 for course in courses], np.int64)
-        longest = np.minimum(np.maximum(longest, shortest), most)
-        factor = scale(np.array([course.last for course in courses]), self.steepness)
-        ratio = variance_ratio(history, count, self.short, self.decay)
-        return lengths(factor * ratio, np.full(len(courses), shortest), longest)
+    def _chains(self, courses: Courses, shortest: int, most: int, depth: Ints) -> tuple[int, int]:
+        """SL of everybody, not capped, into `depth` [S]; how many are settled, and their sum."""
+        here = self.requests.here()
+        return chains(here, courses, shortest, most, self.steepness, self.short, self.decay, depth)
 
     def observe(self, outcome: Outcome) -> None:
         """Divergences go into the histories, and calibrations come to their end."""
-        proposed, accepted = outcome.proposed.sum(1).tolist(), outcome.accepted.sum(1).tolist()
         nats = outcome.divergence
-        told = [math.nan] * len(proposed) if nats is None else nats.tolist()
-        most = min(self.limits.max_depth, self.limits.max_nodes)
-        for slot, course in self.requests.by_slot.items():
-            if proposed[slot] == 0:
-                continue
-            course.note(told[slot])
-            if course.longest is None:
-                course.calibrate(told[slot], proposed[slot], accepted[slot], most)
-                if course.drafted >= self.calibration:
-                    course.longest = course.bound(self.stretch)
+        told = np.full(len(outcome.ran), math.nan) if nats is None else nats
+        self._note(outcome.proposed, outcome.accepted, told)
         self.requests.forget(outcome)
+
+    def _note(self, proposed: Bools, accepted: Bools, divergence: Floats) -> None:
+        here, most = self.requests.here(), min(self.limits.max_depth, self.limits.max_nodes)
+        note(
+            here, proposed, accepted, divergence, self.calibration, self.stretch, most,
+            self.requests.rows,
+        )  # fmt: skip

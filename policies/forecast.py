@@ -25,26 +25,27 @@ class Forecast:
 
     def __init__(self, classes: int, depth: int, ranks: int) -> None:
         """Of trees of up to `depth` layers; of each, the `ranks` likeliest nodes."""
-        self._seen = np.zeros((classes, depth, ranks))
-        self._sum = np.zeros((classes, depth, ranks))
+        self.seen = np.zeros((classes, depth, ranks))
+        self.total = np.zeros((classes, depth, ranks))
+        """Trees that had such a node, and their sum of its path probability."""
         self._expected = np.zeros(depth)
         self._accepted = np.zeros(depth)
+        self.scale = np.ones(depth)
+        """Accepted over expected drafts, which never rises with the layer."""
 
     def by_class(self) -> Floats:
         """Path probabilities [C, D, W], calibrated; they fall with layer and rank."""
-        return class_layers(self._seen, self._sum, self.scale(), PRIOR, FIRST, SIBLINGS)
-
-    def scale(self) -> Floats:
-        """Accepted over expected drafts [D], which never rises with the layer."""
-        ratio = (self._accepted + CALIBRATION_PRIOR) / (self._expected + CALIBRATION_PRIOR)
-        return np.minimum.accumulate(np.minimum(ratio, LARGEST_SCALE))
+        return class_layers(self.seen, self.total, self.scale, PRIOR, FIRST, SIBLINGS)
 
     def learn_trees(self, active: Bools, slo_class: Ints, candidates: Candidates) -> None:
         """These trees [S] were drafted."""
         size, _, depth, _, chance = candidates
-        learn_layers(active, slo_class, size, depth, chance, KEEP, self._seen, self._sum)
+        learn_layers(active, slo_class, size, depth, chance, KEEP, self.seen, self.total)
 
     def learn_acceptance(self, expected: Floats, accepted: Bools, ran: Bools | None = None) -> None:
         """Drafts expected by layer [D], and the accepted ones [S, D]; of those that ran [S]."""
         ran = np.ones(len(accepted), np.bool_) if ran is None else ran
-        learn_acceptance(ran, accepted, expected, KEEP, self._expected, self._accepted)
+        learn_acceptance(
+            ran, accepted, expected, KEEP, CALIBRATION_PRIOR, LARGEST_SCALE, self._expected,
+            self._accepted, self.scale,
+        )  # fmt: skip

@@ -1,64 +1,74 @@
 """What a controller remembers of each request: kept under its id, forgotten when it has ended.
 
-Slots change hands and a preempted request may return in another one, so neither slot nor time says
-whose memory it is. An outcome tells who finished. Who was cancelled, or failed, just never comes
-back: what belongs to a request that has not decoded for `PATIENCE` plans is dropped as well.
+Memories are rows of arrays, one row a slot, so that kernels can read and write those of a whole
+batch at once. Slots change hands and a preempted request may return in another one, so neither slot
+nor time says whose memory it is. An outcome tells who finished. Who was cancelled, or failed, just
+never comes back: what belongs to a request that has not decoded for `PATIENCE` plans is dropped as
+well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from engine.protocol import Outcome, View
+from engine.protocol import Bools, Ints, Outcome, View
 
 PATIENCE = 1000  # plans
 NOBODY = -(2**63)  # no request has that id
-Memory = TypeVar("Memory")
+Rows = TypeVar("Rows", bound=tuple[Any, ...])
+"""A NamedTuple of arrays [S, …]."""
 
 
-class PerRequest(Generic[Memory]):
+class PerRequest(Generic[Rows]):
     """Memories by request."""
 
-    def __init__(self) -> None:
-        """Remembers nothing."""
-        self.by_slot: dict[int, Memory] = {}
-        """Of the requests that decode under the latest plan; in no order."""
-        self._ids = np.zeros(0, np.int64)  # [S] of these requests, NOBODY where none decodes
-        self._away: dict[int, tuple[Memory, int]] = {}
+    def __init__(self, rows: Rows) -> None:
+        """Remembers nothing; `rows` are arrays [S, …] of the kinds and sizes that it takes."""
+        self.rows = rows
+        """By slot, of the requests that decode under the latest plan; else they mean nothing."""
+        self._ids: Ints = np.full(len(rows[0]), NOBODY)  # of these requests
+        self._away: dict[int, tuple[list[Any], int]] = {}
         """Of those who do not decode, with the plan that saw them last, in that order."""
         self._plans = 0
 
     def __len__(self) -> int:
         """Requests that are remembered."""
-        return len(self.by_slot) + len(self._away)
+        return int(self.here().sum()) + len(self._away)
 
-    def recall(self, view: View, new: Callable[[], Memory]) -> dict[int, Memory]:
-        """By slot, the memory of every request that decodes; `new()` of one that is not known."""
+    def here(self) -> Bools:
+        """Slots [S] whose rows are somebody's."""
+        return self._ids != NOBODY
+
+    def recall(self, view: View, new: tuple[Any, ...]) -> Rows:
+        """The memory of every request that decodes; `new`, a row, for one that is not known."""
         if len(self._ids) != len(view.active):
-            self._ids = np.full(len(view.active), NOBODY)
-            self.by_slot.clear()
+            self._resize(len(view.active))
         self._plans += 1
         ids = np.where(view.active, view.request, NOBODY)
         # Few slots change hands from plan to plan. All leave first: somebody may change places.
-        changed = np.flatnonzero(ids != self._ids).tolist()
+        changed = (ids != self._ids).nonzero()[0].tolist()
         for slot in changed:
-            if slot in self.by_slot:
-                self._away[int(self._ids[slot])] = self.by_slot.pop(slot), self._plans - 1
+            if self._ids[slot] != NOBODY:
+                row = [field[slot].copy() for field in self.rows]
+                self._away[int(self._ids[slot])] = row, self._plans - 1
         for slot in changed:
             if ids[slot] != NOBODY:
-                found = self._away.pop(int(ids[slot]), None)
-                self.by_slot[slot] = new() if found is None else found[0]
+                found, _ = self._away.pop(int(ids[slot]), (new, 0))
+                for field, value in zip(self.rows, found, strict=True):
+                    field[slot] = value
         self._ids = ids
         while self._plans - next(iter(self._away.values()), (None, self._plans))[1] > PATIENCE:
             del self._away[next(iter(self._away))]
-        return self.by_slot
+        return self.rows
 
     def forget(self, outcome: Outcome) -> None:
         """Drop the memories of those who finished."""
-        for slot in np.flatnonzero(outcome.finished).tolist():
-            if slot in self.by_slot:
-                del self.by_slot[slot]
-                self._ids[slot] = NOBODY
+        self._ids[outcome.finished.nonzero()[0]] = NOBODY
+
+    def _resize(self, slots: int) -> None:
+        """Room for so many slots, with nobody in them."""
+        fields = (np.zeros((slots, *field.shape[1:]), field.dtype) for field in self.rows)
+        self.rows = type(self.rows)(*fields)
+        self._ids = np.full(slots, NOBODY)

@@ -131,6 +131,7 @@ class Sequoia(Controller):
         self._width = min(self.width, limits.max_width)
         self._layers = min(self.depth, limits.max_depth) + 1
         self._nodes = min(self.nodes, limits.max_nodes) + 1
+        self._draft_steps, self._sizes = np.arange(self._layers), np.arange(1, self._nodes + 1)
         ranks = np.arange(self._width)
         first: Floats = FIRST * np.power(RATIO, ranks)
         if self.given is not None:
@@ -167,14 +168,14 @@ class Sequoia(Controller):
 
     def _best_tree(self, view: View) -> Tree:
         pricing = required_pricing(view, self.name)
-        requests = int(view.active.sum())
+        requests = int(np.count_nonzero(view.active))
         prices = step_prices(view, pricing, self._width)
-        before_s = prices.before_verification_s(np.arange(self._layers))  # by draft steps
-        verify_s = pricing.verify_s(requests * np.arange(1, self._nodes + 1))
+        before_s = prices.before_verification_s(self._draft_steps)
+        verify_s = pricing.verify_s(requests * self._sizes)
         seconds = before_s[:, None] + verify_s
         tokens = self._table.tokens[1:, 1:]  # from one layer and one node on
-        layers, nodes = np.unravel_index(int(np.argmax(tokens / seconds)), tokens.shape)
-        size = int(nodes) + 1, int(layers) + 1
+        layers, nodes = divmod(int((tokens / seconds).argmax()), self._nodes)
+        size = nodes + 1, layers + 1
         if size not in self._trees:
             self._trees[size] = tree_of(self._table, *size)
         return self._trees[size]

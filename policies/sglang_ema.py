@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from engine.protocol import Controller, Limits, Outcome, Plan, View, uniform_plan
 from policies.parameters import check_whole
+from policies.tunable import Declared, Tunable
 
 WEIGHT = 0.2
 WARM_UP, INTERVAL = 10, 5  # batches
@@ -80,6 +81,8 @@ class Average:
 
 class SglangEma(Controller):
     """SGLang's EMA rule: chains whose length follows the accepted drafts, by batch size."""
+
+    TUNABLE: ClassVar[Declared] = {"steps": Tunable(0, 7, whole=True)}
 
     def __init__(self, steps: int = 3) -> None:
         """steps: draft steps at the start; a bracket without it begins at its middle count."""

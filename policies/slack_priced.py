@@ -40,14 +40,14 @@ two, since whatever is forecast may have changed.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
 from engine.errors import UserError
-from engine.kernels.forecast import likenesses, node_values
-from engine.kernels.priced_select import priced_select
-from engine.kernels.priced_sweep import sweep_shapes
+from engine.kernels.learned_selection import learned_selection
+from engine.kernels.planned_shapes import planned_shapes
+from engine.kernels.price_table import price_table
 from engine.kernels.slack_weights import drafting_s, slack_weights
 from engine.protocol import (
     Bools,
@@ -61,10 +61,11 @@ from engine.protocol import (
     Tabulated,
     View,
 )
-from policies.forecast import Forecast
+from policies.forecast import FIRST, KEEP, PRIOR, SIBLINGS, Forecast
 from policies.goodput_batch import GoodputBatch
 from policies.prompt_share import prompt_tokens
 from policies.spelling import spelled
+from policies.tunable import Declared, Tunable
 
 LEAST = 0.02  # path probability below which no drafted node is looked at
 LEAST_FORECAST = 0.05  # and no forecast one: a sweep takes as long as there are nodes
@@ -81,6 +82,15 @@ class SlackPriced(Controller):
 
     name = "slack-priced"
     needs_profile = True
+
+    TUNABLE: ClassVar[Declared] = {
+        "power": Tunable(0.25, 6.0, log=True),
+        "lax": Tunable(0.05, 1.0, log=True),
+        "lost": Tunable(0.05, 2.0, log=True),
+        "reach": Tunable(1.0, 10.0, log=True),
+        "joule_s": Tunable(0.0, 0.05),
+        "wait": Tunable(0.0, 100.0),
+    }
 
     def __init__(
         self,
@@ -104,7 +114,7 @@ class SlackPriced(Controller):
                 least = "above 0" if above else "of at least 0"
                 raise UserError(f"{self.name}: {label} is {value!r}; expected a number {least}")
         self.power, self.lax, self.lost, self.reach = power, lax, lost, reach
-        self.joule_s, self.chunks, self.wait = joule_s, chunks, wait
+        self.joule_s, self.chunks, self.wait = float(joule_s), chunks, wait
         self.reset(Limits())
 
     def reset(self, limits: Limits) -> None:
@@ -113,10 +123,11 @@ class SlackPriced(Controller):
         self._batch: GoodputBatch | None = None
         self._table: PriceTable | None = None
         self._priced_by: type | None = None
-        self._weight = np.zeros(limits.slots)
+        self._weight, self._base = np.zeros(limits.slots), 0.0
+        self._margin = np.ones(limits.slots)
         self._widths = np.array([w for w in WIDTHS if w <= limits.max_width])
-        self._most = np.full(limits.slots, limits.max_nodes)
-        self._expected = np.zeros(limits.max_depth)  # drafts by layer, of the iteration under way
+        self._nothing = np.zeros(limits.max_depth)
+        self._expected = self._nothing  # drafts by layer, of the iteration under way
         self._draft_s = 0.0  # of the plan
         self._undrafted = 0  # iterations
         _warm_up()
@@ -131,28 +142,45 @@ class SlackPriced(Controller):
                     "`python -m engine.profile`"
                 )
             self._priced_by = type(pricing)
-        limits, widths = view.limits, self._widths
+        limits = view.limits
         if self._forecast is None or self._batch is None:
             ranks = min(RANKS, limits.max_width)
             classes = len(view.class_names)
             self._forecast = Forecast(classes, limits.max_depth, ranks)
             self._batch = GoodputBatch(classes, self.wait)
-        batch = self._batch
+        forecast, batch = self._forecast, self._batch
         running = int(np.count_nonzero(view.active))
-        table = cast(Tabulated, pricing).table(min(running * limits.max_nodes, MOST_NODES), widths)
+        table = cast(Tabulated, pricing).table(
+            min(running * limits.max_nodes, MOST_NODES), self._widths
+        )
         self._table = table
         self._weight, needed_per_s = self._weighed(view, batch.ordinary_pace_s(view, table))
-        _, width, taken, depth, nodes = sweep_shapes(
-            self._values(view, self._forecast),
-            float(self._weight.sum()),
-            widths,
+        self._base = float(self._weight.sum())
+        depth, width, nodes, taken, self._draft_s = planned_shapes(
+            forecast.seen,
+            forecast.total,
+            forecast.scale,
+            PRIOR,
+            FIRST,
+            SIBLINGS,
+            HISTORY_PRIOR,
+            LEAST_FORECAST,
+            view.active,
+            view.slo_class,
+            view.accepted,
+            view.proposed,
+            view.remaining_tokens,
+            limits.max_nodes,
+            self._weight,
+            self._base,
+            self._widths,
             table.verify_s,
             table.verify_joules,
             table.draft_first_s,
             table.draft_next_s,
             table.draft_watts,
-            1 + np.maximum(table.undrafted_tokens - 1, 0) / AMORTISED,
-            view.active * limits.max_nodes,
+            table.undrafted_tokens,
+            AMORTISED,
             self.joule_s,
             view.power_cap_watts,
         )
@@ -161,10 +189,9 @@ class SlackPriced(Controller):
             slot = int(np.argmax(self._weight))
             left = max(int(view.remaining_tokens[slot]) - 1, 0)
             depth[slot] = nodes[slot] = min(2, limits.max_depth, left)
+            next_s = table.draft_next_s[0]
+            self._draft_s = drafting_s(depth, table.undrafted_tokens, table.draft_first_s, next_s)
             self._undrafted = 0
-        width = max(width, 1)
-        further_s = table.draft_next_s[np.searchsorted(widths, width)]
-        self._draft_s = drafting_s(depth, table.undrafted_tokens, table.draft_first_s, further_s)
         reading = None
         if self.chunks:
             step_s = batch.step_s or float(table.ordinary_s[running])
@@ -172,9 +199,9 @@ class SlackPriced(Controller):
             reading = prompt_tokens(needed_per_s, emitted_per_s, step_s, table.prefill_s)
         return Plan(
             depth=depth,
-            width=np.full(limits.slots, width),
+            width=width,
             nodes=nodes,
-            margin=np.ones(limits.slots),
+            margin=self._margin,
             node_budget=limits.slots * limits.max_nodes,
             prefill_tokens=reading,
             max_running=batch.size(view, table) if self.wait > 0 else None,
@@ -184,27 +211,30 @@ class SlackPriced(Controller):
         """Nodes over the batch, the exact optimum now that drafting is paid for."""
         table, forecast = self._table, self._forecast
         assert table is not None and forecast is not None  # no selection without a plan
-        weight = self._weight * view.active
-        forecast.learn_trees(view.active, view.slo_class, candidates)
-        page = max(view.kv_total_tokens // max(view.kv_total_pages, 1), 1)
-        kept, self._expected = priced_select(
-            weight,
-            float(weight.sum()),
-            forecast.scale(),
+        size, _, depth, _, probability = candidates
+        kept, self._expected = learned_selection(
+            view.active,
+            view.slo_class,
+            size,
+            depth,
+            probability,
+            KEEP,
+            forecast.seen,
+            forecast.total,
+            forecast.scale,
+            self._weight,
+            self._base,
             LEAST,
             self._draft_s,
-            self._draft_s * table.draft_watts,
             table.verify_s,
             table.verify_joules,
+            table.draft_watts,
             self.joule_s,
             view.power_cap_watts,
-            self._most,
-            -(view.context_tokens + 1) % page,
-            page,
+            view.limits.max_nodes,
+            view.context_tokens,
+            max(view.kv_total_tokens // max(view.kv_total_pages, 1), 1),
             view.kv_free_pages,
-            candidates.size,
-            candidates.depth,
-            candidates.probability,
         )
         return kept
 
@@ -213,7 +243,7 @@ class SlackPriced(Controller):
         if self._forecast is None or self._batch is None or self._table is None:
             return
         self._forecast.learn_acceptance(self._expected, outcome.accepted, outcome.ran)
-        self._expected = np.zeros_like(self._expected)
+        self._expected = self._nothing
         self._batch.observe(outcome, self._table)
 
     def weights(self, view: View, pace_s: float) -> Floats:
@@ -234,39 +264,24 @@ class SlackPriced(Controller):
             float(self.reach),
         )
 
-    def _values(self, view: View, forecast: Forecast) -> Floats:
-        """u · expected tokens [S, D, W] of the nodes of a tree, 0 where none can be.
-
-        A request that accepts first drafts more often than the others does so in every layer.
-        """
-        return node_values(
-            forecast.by_class(),
-            view.slo_class,
-            self._weight,
-            likenesses(view.active, view.accepted, view.proposed, HISTORY_PRIOR),
-            view.remaining_tokens,
-            LEAST_FORECAST,
-        )
-
 
 def _warm_up() -> None:
     """Load the kernels, which must not be charged to a decision."""
-    two, one, whole = np.zeros(2), np.zeros(1), np.zeros(1, np.int64)
-    inf, trees = float("inf"), np.zeros((1, 1), np.int64)
-    prices = two + 1, two
-    sweep_shapes(
-        np.zeros((1, 1, 1)), 1.0, whole + 1, *prices, two, np.zeros((1, 2)), 0.0, one, whole, 0.0,
-        inf,
-    )  # fmt: skip
-    priced_select(
-        one, 1.0, one + 1, LEAST, 0.0, 0.0, *prices, 0.0, inf, whole, whole, 1, 0, whole, trees,
-        np.zeros((1, 1)),
-    )  # fmt: skip
-    forecast = Forecast(1, 1, 1)
-    nobody, none = np.zeros(1, np.bool_), np.zeros((1, 1))
-    likenesses(nobody, none, none, HISTORY_PRIOR)
+    one, two, whole, nobody = np.zeros(1), np.zeros(2), np.zeros(1, np.int64), np.zeros(1, np.bool_)
+    none, trees, inf = np.zeros((1, 1)), np.zeros((1, 1), np.int64), float("inf")
+    layers, curves, prices = np.zeros((1, 1, 1)), np.zeros((4, 3)), (two + 1, two)
+    price_table(
+        curves, curves, curves[:3], curves[:2], 0.0, 0.0, nobody, whole, whole, 1, whole + 1
+    )
     slack_weights(nobody, one, one, whole, 1.0, 1.0, 1.0, 1.0, 1.0)
+    planned_shapes(
+        layers, layers, one, PRIOR, FIRST, SIBLINGS, HISTORY_PRIOR, LEAST_FORECAST, nobody, whole,
+        none, none, whole, 1, one, 1.0, whole + 1, *prices, two, np.zeros((1, 2)), 0.0, whole,
+        AMORTISED, 0.0, inf,
+    )  # fmt: skip
     drafting_s(whole, whole, two, two)
-    forecast.learn_acceptance(one, none > 0, nobody)
-    forecast.learn_trees(nobody, whole, Candidates(whole, trees, trees, trees, np.zeros((1, 1))))
-    node_values(forecast.by_class(), whole, one, one, whole, LEAST_FORECAST)
+    learned_selection(
+        nobody, whole, whole, trees, none, KEEP, layers, layers, one, one, 0.0, LEAST, 0.0, *prices,
+        0.0, 0.0, inf, 1, whole, 1, 0,
+    )  # fmt: skip
+    Forecast(1, 1, 1).learn_acceptance(one, none > 0, nobody)

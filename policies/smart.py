@@ -33,7 +33,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.errors import UserError
-from engine.kernels.paying import keep_paying_on_curve
+from engine.kernels.paying import draft_paying, lower_hull, verify_paying
 from engine.protocol import (
     Bools,
     Candidates,
@@ -52,22 +52,6 @@ from policies.step_prices import required_pricing
 DISCOUNT = 0.8
 DEPTH, WIDTH, NODES = 6, 4, 32
 POINTS = 17  # of the cost curve
-
-
-def lower_hull(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Corners of the largest convex curve that is nowhere above the points; x ascends."""
-    corners: list[tuple[float, float]] = []
-    for point in zip(x.tolist(), y.tolist(), strict=True):
-        while len(corners) > 1 and _turns_down(corners[-2], corners[-1], point):
-            corners.pop()
-        corners.append(point)
-    x, y = np.array(corners).T.copy()
-    return x, y
-
-
-def _turns_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    """Whether the slope does not rise at b, so that b is no corner."""
-    return (c[1] - b[1]) * (b[0] - a[0]) <= (b[1] - a[1]) * (c[0] - b[0])
 
 
 class Smart(Controller):
@@ -96,17 +80,18 @@ class Smart(Controller):
 
     def reset(self, limits: Limits) -> None:
         """Nothing is learned from iteration to iteration; these are of the one under way."""
-        slots = np.zeros(limits.slots, np.int64)
-        # The first call loads the kernel, which must not be charged to a decision.
-        chances, one = np.zeros((limits.slots, 1)), np.ones(1)
-        keep_paying_on_curve(slots, slots, chances, 1.0, 1.0, one, one, 0, 0.0, 0, 0)
-        self._points: dict[tuple[int, int], Ints] = {}  # of the cost curve, by its ends
-        self._size = slots  # candidates before the layer under way
-        self._curve = np.zeros(1), np.zeros(1)
+        self._points: dict[tuple[int, int], tuple[Ints, Floats]] = {}  # of the curve, by its ends
+        self._size = np.zeros(limits.slots, np.int64)  # candidates before the layer under way
+        self._curve = np.ones(1), np.ones(1)
         self._row_s = 0.0  # for each expanded node
         self._rows = 0  # expanded so far, roots included
-        self._tokens = 0.0  # expected of the roots and the layers so far
+        self._tokens = 1.0  # expected of the roots and the layers so far
         self._verified = 0  # nodes of these, roots included
+        # The first calls load the kernels, which must not be charged to a decision.
+        none, chances = uniform_plan(limits, 0, 1, 0), np.zeros((limits.slots, 1))
+        lower_hull(np.ones(1), np.ones(1), np.zeros((2, 1)))
+        self._draft(1, none, none.nodes, chances)
+        self._keep(none.nodes > 0, none, none.nodes, chances)
 
     def plan(self, view: View) -> Plan:
         """The largest beam; `extend` ends it and `select` prunes it."""
@@ -114,21 +99,23 @@ class Smart(Controller):
         depth, width = min(self.depth, limits.max_depth), min(self.width, limits.max_width)
         nodes = min(self.nodes, limits.max_nodes, width + (depth - 1) * width**2)
         plan = uniform_plan(limits, depth, width, nodes)
-        if view.active.any():
-            self._price(view, plan, depth, width, nodes)
+        if requests := int(np.count_nonzero(view.active)):
+            self._price(view, plan, requests)
         return plan
 
-    def _price(self, view: View, plan: Plan, depth: int, width: int, nodes: int) -> None:
+    def _price(self, view: View, plan: Plan, requests: int) -> None:
         pricing = required_pricing(view, self.name)
-        requests = int(view.active.sum())
+        depth, width, nodes = (int(sizes[0]) for sizes in plan[:3])
         most = requests * (1 + nodes)
         if (requests, most) not in self._points:
             # Whole numbers, so that few tokens are priced without error.
             points = np.unique(np.rint(np.linspace(requests, most, POINTS)))
-            self._points[requests, most] = points.astype(np.int64)
-        tokens = self._points[requests, most]
+            self._points[requests, most] = points.astype(np.int64), points
+        tokens, at = self._points[requests, most]
         verify_s = pricing.verify_s(tokens)
-        self._curve = lower_hull(tokens.astype(float), verify_s)
+        corners = np.empty((2, len(at)))
+        count = lower_hull(at, verify_s, corners)
+        self._curve = corners[0, :count], corners[1, :count]
         rows = requests * (1 + (depth - 1) * width)
         self._row_s = (pricing.step_s(plan) - float(verify_s[-1])) / rows
         self._size = np.zeros(len(view.active), np.int64)
@@ -137,46 +124,42 @@ class Smart(Controller):
 
     def extend(self, view: View, plan: Plan, step: int, candidates: Candidates) -> Bools:
         """Whose last layer has a node that is worth expanding."""
-        size = candidates.size
-        _, taken, self._tokens = keep_paying_on_curve(
+        return self._draft(step, plan, candidates.size, candidates.probability)
+
+    def _draft(self, step: int, plan: Plan, size: Ints, probability: Floats) -> Bools:
+        going = np.empty(len(size), np.bool_)
+        self._tokens, self._verified, self._rows = draft_paying(
             self._size,
             size,
-            candidates.probability,
+            probability,
             self._tokens,
             self.discount,
             *self._curve,
             self._verified,
             self._row_s,
             self._rows,
-            1,
+            step,
+            plan.depth,
+            plan.width,
+            going,
         )
-        self._size = size.copy()
-        self._verified += int(taken.sum())
-        going: Bools = taken > 0
-        self._rows += int(plan.width[going & (plan.depth > step)].sum())
         return going
 
     def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools:
         """The nodes of all trees that pass, now that the drafting is paid."""
-        requests, size = int(view.active.sum()), np.where(view.active, candidates.size, 0)
-        kept, taken, _ = keep_paying_on_curve(
-            np.zeros_like(size),
+        return self._keep(view.active, plan, candidates.size, candidates.probability)
+
+    def _keep(self, decoding: Bools, plan: Plan, size: Ints, probability: Floats) -> Bools:
+        kept = np.zeros(probability.shape, np.bool_)
+        verify_paying(
+            decoding,
             size,
-            candidates.probability,
-            float(requests),
+            probability,
             self.discount,
             *self._curve,
-            requests,
             self._row_s,
             self._rows,
-            0,
+            plan.nodes,
+            kept,
         )
-        for full in np.flatnonzero(taken > plan.nodes).tolist():
-            _keep_likeliest(kept[full], candidates.probability[full], int(plan.nodes[full]))
         return kept
-
-
-def _keep_likeliest(kept: Bools, chance: Floats, nodes: int) -> None:
-    """Leave the `nodes` likeliest of the kept candidates [N] of one slot, in place."""
-    ids: Ints = np.flatnonzero(kept)
-    kept[ids[np.argsort(-chance[ids], kind="stable")][nodes:]] = False

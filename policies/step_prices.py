@@ -31,9 +31,12 @@ class StepPrices(NamedTuple):
     """Of each further one."""
 
     def before_verification_s(self, depth: Ints) -> Floats:
-        """All but the verification, for any numbers of draft steps."""
-        drafting = np.where(depth > 0, self.first_s + (depth - 1) * self.next_s, 0.0)
-        return self.rest_s + drafting
+        """All but the verification [n], for any numbers of draft steps [n]."""
+        rest_s, first_s, next_s = self
+        # Of a handful of numbers, on which NumPy would spend more time.
+        return np.array(
+            [rest_s + (first_s + (d - 1) * next_s if d > 0 else 0.0) for d in depth.tolist()]
+        )
 
 
 def required_pricing(view: View, name: str) -> Pricing:
@@ -47,12 +50,11 @@ def required_pricing(view: View, name: str) -> Pricing:
 
 def step_prices(view: View, pricing: Pricing, width: int) -> StepPrices:
     """The parts for beams of `width`, everybody's the same."""
-    requests = int(view.active.sum())
+    requests = int(np.count_nonzero(view.active))
     roots_s, pairs_s = pricing.verify_s([requests, 2 * requests]).tolist()
     # With one node kept a request, both verify the same: what differs is drafting.
-    one = uniform_plan(view.limits, 1, width, 1)
-    none = one._replace(depth=np.zeros_like(one.depth), nodes=np.zeros_like(one.nodes))
-    two = one._replace(depth=2 * one.depth)
-    none_s, one_s, two_s = (pricing.step_s(plan) for plan in (none, one, two))
+    none_s, one_s, two_s = (
+        pricing.step_s(uniform_plan(view.limits, steps, width, min(steps, 1))) for steps in range(3)
+    )
     rest_s = none_s - roots_s
     return StepPrices(rest_s, one_s - pairs_s - rest_s, two_s - one_s)

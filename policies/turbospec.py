@@ -26,6 +26,9 @@ after which their code tries n-gram proposals again; 0 never does.
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+from typing import ClassVar
+
 import numpy as np
 
 from engine.errors import UserError
@@ -33,6 +36,7 @@ from engine.protocol import Controller, Floats, Limits, Outcome, Plan, View, uni
 from policies.parameters import check_whole
 from policies.spelling import spelled
 from policies.step_prices import required_pricing, step_prices
+from policies.tunable import Declared, Tunable
 
 RATE, WEIGHT, INTERVAL, FAVOUR, RESERVE = 0.7, 0.15, 20, 1.1, 1.1
 LONGEST, PROBE = 8, 100
@@ -40,19 +44,28 @@ LONGEST, PROBE = 8, 100
 
 def expected_tokens(rate: float, longest: int) -> Floats:
     """Tokens a request emits with chains of 0…longest: 1 + α + … + α^k, also where α is 1."""
-    return np.cumsum(rate ** np.arange(longest + 1))
+    return np.array(list(accumulate(rate**k for k in range(longest + 1))))
 
 
 def climb(scores: Floats) -> int:
     """The last place before the scores first fail to rise."""
-    stops = np.flatnonzero(scores[1:] <= scores[:-1])
-    return int(stops[0]) if len(stops) else len(scores) - 1
+    rising = scores.tolist()
+    return next((k for k, (a, b) in enumerate(pairwise(rising)) if b <= a), len(rising) - 1)
 
 
 class TurboSpec(Controller):
     """One chain length for the batch, decided by predicted goodput."""
 
     needs_profile = True
+
+    TUNABLE: ClassVar[Declared] = {
+        "longest": Tunable(1, 8, whole=True),
+        "interval": Tunable(1, 80, log=True, whole=True),
+        "weight": Tunable(0.01, 0.6, log=True),
+        "rate": Tunable(0.1, 0.95),
+        "favour": Tunable(0.7, 1.6),
+        "probe": Tunable(4, 400, log=True, whole=True),
+    }
 
     def __init__(
         self,
@@ -110,13 +123,13 @@ class TurboSpec(Controller):
         """Scores of chains of 0, 1, …: predicted tokens a second of the batch, k = 0 favoured."""
         limits, pricing = view.limits, required_pricing(view, self.name)
         length = np.arange(min(self.longest, limits.max_depth, limits.max_nodes) + 1)
-        requests = int(view.active.sum())
+        requests = int(np.count_nonzero(view.active))
         prices = step_prices(view, pricing, width=1)
         verify_s = pricing.verify_s(requests * (length + 1))
         seconds = prices.before_verification_s(length) + verify_s
         scores = requests * expected_tokens(self.rate, len(length) - 1) / seconds
         scores[0] *= self.favour
-        held = view.context_tokens[view.active].sum() + requests * (length + 1)
+        held = view.context_tokens.sum(where=view.active) + requests * (length + 1)
         return np.where(RESERVE * held > view.kv_total_tokens, 0.0, scores)
 
     def observe(self, outcome: Outcome) -> None:

@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 
 from engine.errors import UserError
+from engine.kernels.chain_margins import chain_margins
 from engine.kernels.logistic_moments import logistic_moments
 from engine.protocol import Candidates, Floats, Limits
 from policies import registry
 from policies.adaptive_verification import (
+    LEAST_CHANCE,
+    MOST_CHANCE,
     AcceptanceEstimator,
     AdaptiveVerification,
     best_prefixes,
-    margins,
 )
 from tests.priced_views import priced_view
 from tests.test_adaptivespec import outcome_of
+from tests.twins.chain_margins import chain_margins as margins_twin
 from tests.twins.logistic_moments import logistic_moments as twin
 
 LIMITS = Limits(slots=3, max_depth=4)
@@ -136,10 +139,21 @@ def test_the_estimator_finds_a_logistic() -> None:
 
 def test_margins() -> None:
     # q = 0.8, then 0.4 / 0.8 = 0.5: ln 4 and 0; a sure token has the largest margin, ln(2^53).
-    found = margins(chains([0.8, 0.4], [1.0], []), np.array([2, 1, 0]), 3)
+    drafted = chains([0.8, 0.4], [1.0], [])
+    found = chain_margins(drafted.size, drafted.probability, 3, LEAST_CHANCE, MOST_CHANCE)
     assert found.shape == (3, 3) and np.isfinite(found).all()
     assert found[0, :2] == pytest.approx([np.log(4), 0.0])
     assert found[1, 0] == pytest.approx(53 * np.log(2), rel=1e-6)
+
+
+def test_margins_are_the_twins() -> None:
+    rng = np.random.default_rng(2)
+    paths = [np.cumprod(rng.random(n) ** 20).tolist() for n in rng.integers(0, 5, 40)]
+    drafted = chains(*paths)
+    found = chain_margins(drafted.size, drafted.probability, 3, LEAST_CHANCE, MOST_CHANCE)
+    for row, path in zip(found.tolist(), paths, strict=True):
+        wanted = margins_twin(path[:3], LEAST_CHANCE, MOST_CHANCE)
+        assert row[: len(wanted)] == pytest.approx(wanted)
 
 
 def test_full_chains_until_the_estimator_is_warm_then_what_pays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from engine.errors import UserError
+from engine.kernels.tree_sizes import feed_shares, tree_sizes
 from engine.protocol import Limits, Outcome, Plan, View
 from policies.adaptivespec import (
     AdaptiveSpec,
     AdaptiveSpecMargin,
     AdaptiveSpecTree,
-    Average,
-    between,
-    fused,
+    rolled,
 )
 from tests.test_features import make_view
+from tests.twins import tree_sizes as twin
 
 LIMITS = Limits(slots=3)
 
@@ -73,26 +74,55 @@ def warmed(controller: AdaptiveSpec, drafted: ArrayLike, accepted: ArrayLike) ->
 
 def test_the_signal() -> None:
     # 0.5 · 0.8 + 0.5 · 0.4 = 0.6; with a weight of 0.25: 0.2 + 0.3 = 0.5.
-    assert fused(np.array([0.8]), np.array([0.4]), 0.5) == pytest.approx([0.6])
-    assert fused(np.array([0.8]), np.array([0.4]), 0.25) == pytest.approx([0.5])
+    assert twin.fused(0.8, 0.4, 0.5) == pytest.approx(0.6)
+    assert twin.fused(0.8, 0.4, 0.25) == pytest.approx(0.5)
 
 
 def test_sizes_between_two_ends() -> None:
     # 1 + 0.6 · 7 = 5.2, so 5; 1 + 0.6 · 63 = 38.8, so 39; falling: 8 - 0.6 · 7 = 3.8, so 4.
-    signal = np.array([0.0, 0.6, 1.0])
-    assert between(signal, (1, 8)).tolist() == [1, 5, 8]
-    assert between(signal, (1, 64)).tolist() == [1, 39, 64]
-    assert between(signal, (8, 1)).tolist() == [8, 4, 1]
+    assert [twin.between(s, (1, 8)) for s in (0.0, 0.6, 1.0)] == [1, 5, 8]
+    assert [twin.between(s, (1, 64)) for s in (0.0, 0.6, 1.0)] == [1, 39, 64]
+    assert [twin.between(s, (8, 1)) for s in (0.0, 0.6, 1.0)] == [8, 4, 1]
+
+
+def test_sizes_are_the_twins() -> None:
+    rng = np.random.default_rng(0)
+    for weight in (0.0, 0.25, 0.5, 1.0):
+        # Eighths, so that halves come up.
+        sure, agreed = rng.integers(0, 9, (2, 60)) / 8
+        sure[rng.random(60) < 0.2] = math.nan
+        ends, most = rng.integers(0, 9, (2, 3)), rng.integers(1, 9, 3)
+        since = rng.integers(0, 5, (60, 2))[:, 0]
+        found = tree_sizes(sure, agreed, weight, ends, most, since, 3)
+        asked = zip(sure.tolist(), agreed.tolist(), since.tolist(), strict=True)
+        wanted = [twin.tree(c, a, weight, ends.tolist(), most.tolist(), n, 3) for c, a, n in asked]
+        assert found.T.tolist() == wanted
 
 
 def test_averages_begin_with_what_comes_first() -> None:
     # 0.5, then 0.8 · 0.5 + 0.2 · 1 = 0.6, then 0.8 · 0.6 + 0.2 · 0 = 0.48.
-    average = Average(None)
-    course = []
+    average, course = math.nan, []
     for share in (0.5, 1.0, 0.0):
-        average.feed(share, 0.8)
-        course.append(average.value)
+        average = rolled(average, share, 0.8)
+        course.append(average)
     assert course == pytest.approx([0.5, 0.6, 0.48])
+
+
+def test_shares_are_fed_as_by_the_twin() -> None:
+    rng = np.random.default_rng(0)
+    average = np.where(rng.random(40) < 0.3, math.nan, rng.random(40))
+    drafted = rng.integers(0, 9, 40)
+    proposed = np.arange(8) < drafted[:, None]
+    accepted = np.arange(8) < rng.integers(0, drafted + 1)[:, None]
+    here = rng.random(40) < 0.8
+    shares = twin.shares(here.tolist(), proposed.tolist(), accepted.tolist())
+    wanted = [
+        rolled(value, shares[slot], 0.8) if slot in shares else value
+        for slot, value in enumerate(average.tolist())
+    ]
+    total, count = feed_shares(here, proposed, accepted, 0.8, average)
+    assert (total, count) == (pytest.approx(sum(shares.values())), len(shares))
+    assert average.tolist() == pytest.approx(wanted, nan_ok=True)
 
 
 def test_trees_of_a_batch_by_hand() -> None:
@@ -143,8 +173,7 @@ def test_depth_0_is_probed_after_eight_iterations_without_an_offer() -> None:
     assert trees(controller.plan(view))[1] == (1, 1, 1)
     # Nothing offered leaves the share as it was; one accepted token lifts it to 0.2.
     controller.observe(outcome_of([0, 1, 3], [0, 1, 0], LIMITS))
-    averages = controller.requests.by_slot
-    assert [averages[slot].value for slot in range(3)] == pytest.approx([0.0, 0.2, 0.0])
+    assert controller.requests.rows.agreement.tolist() == pytest.approx([0.0, 0.2, 0.0])
 
 
 ENDS = st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda e: (min(e), max(e)))
@@ -169,8 +198,7 @@ def test_trees_grow_with_confidence_and_with_agreement(
     controller.observe(outcome_of([4, 4, 4], [2, 2, 2], LIMITS))
     low, high = sorted((confidence, surer))
     worse, better = sorted((agreement, better))
-    for slot, value in enumerate((worse, worse, better)):
-        controller.requests.by_slot[slot].value = value
+    controller.requests.rows.agreement[:] = worse, worse, better
     # 0 would say that it was never drafted for.
     view = view_of(np.maximum([low, high, high], 1e-9))._replace(limits=limits)
     sizes = np.array(trees(controller.plan(view)))

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import UserError
+from engine.kernels.steady_chains import chains, note
 from engine.kernels.variance_ratio import variance_ratio, weighted_variance
 from engine.protocol import Controller, Limits
-from policies.dsde import Course, Dsde, lengths, scale
+from policies.dsde import Dsde, nobody
 from tests.test_adaptivespec import LIMITS, outcome_of, view_of
 from tests.twins import variance_ratio as twin
+from tests.twins.steady_chains import Course, length, scale
 
 VIEW = view_of([0.5, 0.5, 0.5])
 
@@ -60,35 +62,62 @@ def test_the_ratio_is_the_twins() -> None:
 
 def test_the_scale_of_a_divergence() -> None:
     # e^(2 · 0) - 1 = 0; e^(2 · ln 2 / 2) - 1 = 1; and nothing overflows.
-    found = scale(np.array([0.0, math.log(2) / 2, 1e9]), 2.0)
-    assert found[:2] == pytest.approx([0.0, 1.0]) and np.isfinite(found[2])
+    assert scale(0.0, 2.0) == 0.0 and scale(math.log(2) / 2, 2.0) == pytest.approx(1.0)
+    assert math.isfinite(scale(1e9, 2.0))
 
 
 def test_lengths_between_their_bounds() -> None:
     # (1 - 0.25) · 6 + 2 = 6.5, so 7; (1 - 0.5) · 6 + 2 = 5; at 1 and beyond the shortest.
-    found = lengths(np.array([0.0, 0.25, 0.5, 1.0, 7.0]), np.full(5, 2), np.full(5, 8))
-    assert found.tolist() == [8, 7, 5, 2, 2]
+    assert [length(unrest, 2, 8) for unrest in (0.0, 0.25, 0.5, 1.0, 7.0)] == [8, 7, 5, 2, 2]
 
 
 @given(st.lists(st.floats(0, 3), min_size=2, max_size=2), st.integers(1, 4), st.integers(0, 9))
 def test_less_steady_is_never_longer(unrest: list[float], shortest: int, more: int) -> None:
-    bounds = np.full(2, shortest), np.full(2, shortest + more)
-    calm, wild = lengths(np.array(sorted(unrest)), *bounds).tolist()
+    calm, wild = (length(value, shortest, shortest + more) for value in sorted(unrest))
     assert shortest <= wild <= calm <= shortest + more
 
 
 def test_a_calibration_and_its_bound() -> None:
     # Chains of 2: 1 of 2 accepted, so 2 again; 2 of 2, so 4; 3 of 4. The most is 3. The mean of
     # 0.2, 0.4 and 0.6 nats is 2/3 of the largest: 3 · (1 + 2/3) = 5; half the stretch: 3 · 4/3 = 4.
-    course = Course(2, np.zeros(30))
-    for nats, drafted, accepted in ((0.2, 2, 1), (0.4, 2, 2), (0.6, 4, 3)):
-        course.note(nats)
-        course.calibrate(nats, drafted, accepted, 8)
-    assert course.steps == 4 and course.drafted == 8 and course.most_accepted == 3
-    assert course.bound(1.0) == 5 and course.bound(0.5) == 4
-    assert course.history[:3].tolist() == [0.2, 0.4, 0.6] and course.count == 3
-    course.note(math.nan)
-    assert course.count == 3 and course.last == 0.6
+    for stretch, bound in ((1.0, 5), (0.5, 4)):
+        course = Course(2, 30)
+        for nats, drafted, accepted in ((0.2, 2, 1), (0.4, 2, 2), (0.6, 4, 3)):
+            course.note(nats, drafted, accepted, 8, stretch, 8)
+        assert course.steps == 4 and course.drafted == 8 and course.most_accepted == 3
+        assert course.longest == bound and course.told == [0.2, 0.4, 0.6]
+        course.note(math.nan, 4, 4, 8, stretch, 8)
+        assert course.told == [0.2, 0.4, 0.6] and course.steps == 4
+
+
+def test_what_the_kernels_learn_and_plan_is_the_twins() -> None:
+    rng = np.random.default_rng(5)
+    slots, window = 20, 9
+    rows = nobody(slots, window)
+    rows.steps[:], rows.longest[:] = 4, -1
+    courses = [Course(4, window) for _ in range(slots)]
+    here = rng.random(slots) < 0.9
+    settled = 0
+    for _ in range(60):
+        drafted = rng.integers(0, 9, slots)
+        accepted = rng.integers(0, drafted + 1)
+        nats = np.where(rng.random(slots) < 0.2, math.nan, rng.exponential(0.3, slots))
+        offered, kept = (np.arange(8) < count[:, None] for count in (drafted, accepted))
+        note(here, offered, kept, nats, 40, 0.5, 8, rows)
+        for slot in np.flatnonzero(here).tolist():
+            told = float(nats[slot]), int(drafted[slot]), int(accepted[slot])
+            courses[slot].note(*told, 40, 0.5, 8)
+        depth = np.full(slots, -1)
+        found = chains(here, rows, 2, 8, 2.0, 3, 0.85, depth)
+        wanted = [
+            course.chain(2, 8, 2.0, 3, 0.85) if mine else -1
+            for course, mine in zip(courses, here.tolist(), strict=True)
+        ]
+        assert depth.tolist() == wanted
+        done = [mine and c.longest is not None for c, mine in zip(courses, here, strict=True)]
+        settled = sum(done)
+        assert found == (settled, sum(n for n, over in zip(wanted, done, strict=True) if over))
+    assert settled == here.sum()
 
 
 def test_chains_of_a_batch_by_hand() -> None:

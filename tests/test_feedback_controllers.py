@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.limits import clip_plan
-from engine.protocol import Limits
+from engine.protocol import Ints, Limits
 from policies import registry
 from policies.adaptivespec import AdaptiveSpec
 from policies.dsde import Dsde
@@ -105,41 +106,48 @@ def test_names_can_be_typed_again(spec: str) -> None:
     assert registry.make(spec).name == spec
 
 
+class Rows(NamedTuple):
+    """A memory of one number."""
+
+    value: Ints
+
+
 def test_memories_follow_requests_from_slot_to_slot_and_end_with_them() -> None:
     limits = Limits(slots=3)
     view = make_view(np.random.default_rng(0), limits=limits)
-    requests: PerRequest[list[int]] = PerRequest()
+    requests = PerRequest(Rows(np.zeros(5, np.int64)))  # of another size than the first view
 
-    def recall(active: list[bool], ids: list[int]) -> dict[int, list[int]]:
-        return requests.recall(
-            view._replace(active=np.array(active), request=np.array(ids)), lambda: []
-        )
+    def recall(active: list[bool], ids: list[int]) -> Ints:
+        seen = view._replace(active=np.array(active), request=np.array(ids))
+        return requests.recall(seen, (0,)).value
 
     first = recall([True, True, False], [7, 8, 9])
-    assert sorted(first) == [0, 1]
-    first[0].append(1)
+    assert requests.here().tolist() == [True, True, False] and first[:2].tolist() == [0, 0]
+    first[0] = 1
     again = recall([False, True, True], [9, 8, 7])  # 7 was preempted and came back
-    assert again[2] == [1] and again[1] == []
-    finished = np.array([False, False, True])
+    assert again[1:].tolist() == [0, 1]
+    again[1] = 2
+    assert recall([False, True, True], [9, 7, 8])[1:].tolist() == [1, 2]  # they changed places
+    finished = np.array([False, True, False])
     outcome = outcome_of(np.zeros(3, int), np.zeros(3, int), limits)._replace(finished=finished)
     requests.forget(outcome)
-    assert len(requests) == 1 and sorted(requests.by_slot) == [1]
+    assert len(requests) == 1 and requests.here().tolist() == [False, False, True]
     requests.forget(outcome)  # the slot is nobody's now
     assert len(requests) == 1
-    assert recall([True, False, False], [7, 0, 0])[0] == []
+    assert recall([True, False, False], [7, 0, 0])[0] == 0
 
 
 def test_who_never_comes_back_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policies.per_request.PATIENCE", 5)
-    requests: PerRequest[int] = PerRequest()
+    requests = PerRequest(Rows(np.zeros(2, np.int64)))
     view = make_view(np.random.default_rng(0), limits=Limits(slots=2))
     view = view._replace(active=np.array([True, True]), request=np.array([1, 2]))
-    requests.recall(view, lambda: 0)
+    requests.recall(view, (0,))
     for _ in range(5):  # 1 was cancelled
         assert len(requests) == 2
-        requests.recall(view._replace(active=np.array([False, True])), lambda: 0)
-    requests.recall(view._replace(active=np.array([False, True])), lambda: 0)
-    assert len(requests) == 1 and requests.by_slot == {1: 0}
+        requests.recall(view._replace(active=np.array([False, True])), (0,))
+    requests.recall(view._replace(active=np.array([False, True])), (0,))
+    assert len(requests) == 1 and requests.here().tolist() == [False, True]
     for _ in range(9):  # nor is anybody kept where nobody decodes
-        requests.recall(view._replace(active=np.array([False, False])), lambda: 0)
+        requests.recall(view._replace(active=np.array([False, False])), (0,))
     assert len(requests) == 0

@@ -285,7 +285,7 @@ def test_forecasts_begin_with_the_prior_and_follow_what_is_seen() -> None:
     # Half of what was expected is accepted, in the first layer: what lies behind is no better.
     for _ in range(200):
         forecast.learn_acceptance(np.array([2.0, 0, 0]), np.array([[True, False, False]]))
-    assert forecast.scale() == pytest.approx([0.58] * 3, abs=0.02)
+    assert forecast.scale == pytest.approx([0.58] * 3, abs=0.02)
 
 
 def table_of(**changes: Any) -> PriceTable:

@@ -94,7 +94,12 @@ def test_likeness_and_acceptance_by_hand() -> None:
     assert likenesses(some, accepted, proposed, 8.0)[:2].tolist() == [1.5, 0.5]
     expected, seen = np.array([10.0, 4.0]), np.array([6.0, 2.0])
     took = np.array([[True, True], [True, False], [True, True]])
-    learn_acceptance(some, took, np.zeros(2), 0.5, expected, seen)
-    assert expected.tolist() == [10, 4] and seen.tolist() == [6, 2]  # nothing was drafted
-    learn_acceptance(some, took, np.array([3.0, 1.0]), 0.5, expected, seen)
+    scale = np.ones(2)
+    learn_acceptance(some, took, np.zeros(2), 0.5, 2.0, 0.9, expected, seen, scale)
+    assert (
+        expected.tolist() == [10, 4] and seen.tolist() == [6, 2] and scale.tolist() == [1, 1]
+    )  # nothing was drafted
+    learn_acceptance(some, took, np.array([3.0, 1.0]), 0.5, 2.0, 0.9, expected, seen, scale)
     assert expected.tolist() == [8, 3] and seen.tolist() == [5, 2]
+    # With 2 more of both 7 of 10 were accepted, then 4 of 5: no layer is better than the one above.
+    assert scale.tolist() == [0.7, 0.7]

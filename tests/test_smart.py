@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 
 from engine.errors import UserError
-from engine.kernels.paying import costs, keep_paying
+from engine.kernels.paying import costs, draft_paying, keep_paying, lower_hull, verify_paying
 from engine.protocol import Candidates, Floats, Limits
 from policies import registry
-from policies.smart import Smart, lower_hull
+from policies.smart import Smart
 from tests.priced_views import priced_view
 from tests.random_trees import Case, cases, random_trees
 from tests.twins.keep_paying import best_rate
 from tests.twins.keep_paying import keep_paying as twin
+from tests.twins.lower_hull import lower_hull as hull_twin
 
 LIMITS = Limits(slots=2, max_depth=3, max_width=2)
 Tree = list[tuple[int, int, float]]
@@ -48,9 +49,10 @@ def random_tree(rng: np.random.Generator, most: int) -> Tree:
 
 def taken(chances: list[float], tokens: float, seconds: list[float], discount: float) -> list[bool]:
     """Of one slot's candidates."""
-    kept, count, expected = keep_paying(
+    kept = np.zeros((1, len(chances)), np.bool_)
+    count, expected = keep_paying(
         np.array([0]), np.array([len(chances)]), np.array([chances]), tokens, np.array(seconds),
-        discount,
+        discount, np.array([len(chances)]), kept,
     )  # fmt: skip
     assert count.tolist() == kept.sum(1).tolist()
     assert expected == pytest.approx(tokens + sum(np.array(chances)[kept[0]]))
@@ -96,9 +98,10 @@ def test_no_subtrees_are_faster() -> None:
         drafted = flat(trees)
         count = int(drafted.size.sum())
         seconds = convex(rng, count)
-        kept, sizes, tokens = keep_paying(
+        kept = np.zeros(drafted.probability.shape, np.bool_)
+        sizes, tokens = keep_paying(
             np.zeros_like(drafted.size), drafted.size, drafted.probability, float(len(trees)),
-            seconds, 1.0,
+            seconds, 1.0, drafted.size, kept,
         )  # fmt: skip
         for s, i in np.argwhere(kept).tolist():
             parent = trees[s][i][0]
@@ -125,8 +128,9 @@ def test_the_kernel_equals_its_twin(case: Case) -> None:
     first = rng.integers(0, size + 1)
     seconds = convex(rng, int((size - first).sum()))
     discount, tokens = float(rng.choice([0.5, 0.8, 1.0])), float(rng.integers(1, 5))
-    kept, sizes, expected = keep_paying(
-        first, size, trees.probability[0], tokens, seconds, discount
+    kept = np.zeros(trees.probability[0].shape, np.bool_)
+    sizes, expected = keep_paying(
+        first, size, trees.probability[0], tokens, seconds, discount, size, kept
     )
     wanted, total = twin(
         first.tolist(), size.tolist(), trees.probability[0].tolist(), tokens, seconds.tolist(),
@@ -136,14 +140,63 @@ def test_the_kernel_equals_its_twin(case: Case) -> None:
     assert sizes.tolist() == kept.sum(1).tolist() and expected == pytest.approx(total)
 
 
+def hull(x: Floats, y: Floats) -> Floats:
+    """Corners [2, n]."""
+    corners = np.zeros((2, len(x)))
+    return corners[:, : lower_hull(x, y, corners)]
+
+
+def test_the_hull_is_its_twins() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):  # whole numbers, so that points lie on a line and none is rounded
+        x, y = np.cumsum(rng.integers(1, 4, 9)).astype(float), rng.integers(0, 6, 9).astype(float)
+        found = hull(x, y).T.tolist()
+        points = list(zip(x.tolist(), y.tolist(), strict=True))
+        assert [tuple(corner) for corner in found] == hull_twin(points)
+
+
+@given(cases(replicas=1))
+def test_drafting_and_verifying_take_what_the_twin_takes(case: Case) -> None:
+    trees, rng = random_trees(case), case.rng
+    size, chance, slots = trees.size[0], trees.probability[0], len(trees.size[0])
+    curve = np.array([1.0, 500.0]), np.array([1.0, 40.0])
+    first, row_s, rows = rng.integers(0, size + 1), float(rng.integers(0, 3)) / 8, 7
+    depth, width = rng.integers(1, 4, slots), rng.integers(1, 5, slots)
+    drafts, verified, tokens = first.copy(), int(rng.integers(1, 9)), 3.0
+    seconds = costs(*curve, verified, int((size - first).sum()), row_s, rows, 1)
+    wanted, total = twin(
+        first.tolist(), size.tolist(), chance.tolist(), tokens, seconds.tolist(), 0.8
+    )
+    going = np.zeros(slots, np.bool_)
+    found = draft_paying(
+        drafts, size, chance, tokens, 0.8, *curve, verified, row_s, rows, 2, depth, width, going
+    )
+    on = sorted({s for s, _ in wanted})
+    assert np.flatnonzero(going).tolist() == on and drafts.tolist() == size.tolist()
+    more = sum(int(width[s]) for s in on if depth[s] > 2)
+    assert found == (pytest.approx(total), verified + len(wanted), rows + more)
+
+    decoding = rng.random(slots) < 0.8
+    last, requests = np.where(decoding, size, 0), int(decoding.sum())
+    most_kept, kept = rng.integers(1, 5, slots), np.zeros(chance.shape, np.bool_)
+    seconds = costs(*curve, requests, int(last.sum()), row_s, rows, 0)
+    wanted, _ = twin(
+        [0] * slots, last.tolist(), chance.tolist(), float(requests), seconds.tolist(), 0.8
+    )
+    verify_paying(decoding, size, chance, 0.8, *curve, row_s, rows, most_kept, kept)
+    for s in range(slots):  # of equals the one drafted first
+        own = sorted((i for t, i in wanted if t == s), key=lambda i: (-chance[s, i], i))
+        assert np.flatnonzero(kept[s]).tolist() == sorted(own[: most_kept[s]])
+
+
 def test_the_hull_is_convex_and_never_above() -> None:
     # The staircase 0, 0, 3, 3, 9 has corners at 0, 1, 3 and 4: slopes 0, 1.5 and 6.
-    x, y = lower_hull(np.arange(5.0), np.array([0.0, 0, 3, 3, 9]))
+    x, y = hull(np.arange(5.0), np.array([0.0, 0, 3, 3, 9]))
     assert x.tolist() == [0, 1, 3, 4] and y.tolist() == [0, 0, 3, 9]
     rng = np.random.default_rng(0)
     for _ in range(50):
         points = np.cumsum(rng.random(17) ** 4)
-        x, y = lower_hull(np.arange(17.0), points)
+        x, y = hull(np.arange(17.0), points)
         assert (np.diff(np.diff(y) / np.diff(x)) > 0).all()
         assert (np.interp(np.arange(17), x, y) <= points + 1e-12).all()
         assert x[0] == 0 and x[-1] == 16 and np.isin(y, points).all()

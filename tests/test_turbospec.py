@@ -111,9 +111,10 @@ def test_prices_are_the_profiles(width: int) -> None:
     prices = step_prices(view, pricing, width)
     for depth, nodes in ((0, 0), (1, 1), (2, 1), (3, 3), (5, 5)):
         plan = uniform_plan(LIMITS, depth, width, nodes)
-        parts = prices.before_verification_s(np.array(depth)) + pricing.verify_s(3 * (1 + nodes))
+        before_s = prices.before_verification_s(np.array([depth]))
+        parts = float(before_s[0]) + float(pricing.verify_s(3 * (1 + nodes)))
         own_work_s = 3 * 5 * 2.0**-16  # at most, by the profile
-        assert float(parts) == pytest.approx(pricing.step_s(plan), abs=own_work_s)
+        assert parts == pytest.approx(pricing.step_s(plan), abs=own_work_s)
     behind = replace(pricing, undrafted_tokens=np.array([40, 2, 0, 1]))
     late = step_prices(view, behind, width)
     assert late.first_s - prices.first_s == pytest.approx(31 * 2.0**-13)  # it catches up

@@ -106,22 +106,35 @@ def likenesses(active: Bools, accepted: Floats, proposed: Floats, prior: float) 
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def learn_acceptance(
-    ran: Bools, accepted: Bools, drafts: Floats, keep: float, expected: Floats, found: Floats
+    ran: Bools,
+    accepted: Bools,
+    drafts: Floats,
+    keep: float,
+    prior: float,
+    largest: float,
+    expected: Floats,
+    found: Floats,
+    scale: Floats,
 ) -> None:
     """Add drafts expected, `drafts` [D], and accepted, [S, D] of which those count that `ran`.
 
     `expected` and `found` [D] count `keep` times what they were, if anything was drafted at all.
+    `scale` [D] becomes found over expected, `prior` more of both, at most `largest` and never
+    rising with the layer.
     """
     if drafts[0] <= 0:
         return
+    bound = largest
     for layer in range(len(drafts)):
         count = 0
         for s in range(len(ran)):
             count += ran[s] and accepted[s, layer]
         expected[layer] = keep * expected[layer] + drafts[layer]
         found[layer] = keep * found[layer] + count
+        bound = min((found[layer] + prior) / (expected[layer] + prior), bound)
+        scale[layer] = bound
 
 
 @njit(cache=True)

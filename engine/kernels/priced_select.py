@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.descending import descending
 from engine.kernels.least_price import least_price
 from engine.protocol import Bools, Floats, Ints
 
@@ -51,8 +52,8 @@ def priced_select(
     enough = max(best * dearer.min(), 0.0)
     kept = np.zeros((slots, most_candidates), np.bool_)
     mass = np.zeros(len(scale))
-    where = np.empty(slots * most_candidates, np.int64)
-    value = np.empty(slots * most_candidates)
+    where = np.empty(size.sum(), np.int64)
+    value = np.empty(size.sum())
     count = 0
     for s in range(slots):
         if weight[s] <= 0:
@@ -61,16 +62,15 @@ def priced_select(
             worth = weight[s] * probability[s, i] * scale[depth[s, i] - 1]
             if probability[s, i] >= least and worth > enough:
                 where[count] = s * most_candidates + i
-                value[count] = -worth
+                value[count] = worth
                 count += 1
-    order = np.argsort(value[:count], kind="mergesort")
     full = np.zeros(slots, np.bool_)
     used = np.zeros(slots, np.int64)
     pages, taken, best_taken = 0, 0, 0
     gained = 0.0
     took = np.empty(count, np.int64)
-    for at in order:
-        if taken + 1 >= len(verify_s) or -value[at] <= best * dearer[taken]:
+    for at in descending(value[:count]):
+        if taken + 1 >= len(verify_s) or value[at] <= best * dearer[taken]:
             break
         s = where[at] // most_candidates
         if full[s]:
@@ -81,7 +81,7 @@ def priced_select(
             continue
         used[s] += 1
         pages += page
-        gained -= value[at]
+        gained += value[at]
         took[taken] = where[at]
         taken += 1
         seconds = sunk_s + verify_s[taken]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.descending import descending
 from engine.kernels.least_price import least_price
 from engine.protocol import Floats, Ints
 
@@ -60,7 +61,7 @@ def sweep_shapes(
         deepest = max(deepest, layer + 1)
     for at in range(len(widths)):
         for layers in range(1, deepest + 1):
-            ratio, taken = _walk(
+            ratio, taken, is_cut = _walk(
                 order, widths[at], layers, longest, best, least, base, verify_s, verify_joules,
                 first_s, next_s[at], draft_watts, first_rows, most, joule_s, cap_watts, depth,
                 nodes,
@@ -68,6 +69,8 @@ def sweep_shapes(
             if ratio > best:
                 best, best_at, best_width = ratio, at, widths[at]
                 best_layers, best_taken = layers, taken
+            if not is_cut:
+                break  # with more layers the walk would be the same
     depth[:] = 0
     nodes[:] = 0
     if best_at >= 0:
@@ -96,7 +99,7 @@ def _in_order(value: Floats, width: int, above: float) -> tuple[Floats, Ints, In
                     worth[count] = value[s, layer, rank]
                     place[0, count], place[1, count], place[2, count] = s, layer, rank
                     count += 1
-    order = np.argsort(-worth[:count], kind="mergesort")
+    order = descending(worth[:count])
     return worth[order], place[0, order], place[1, order], place[2, order]
 
 
@@ -120,8 +123,8 @@ def _walk(
     cap_watts: float,
     depth: Ints,
     nodes: Ints,
-) -> tuple[float, int]:
-    """The best value over price, and after how many nodes.
+) -> tuple[float, int, bool]:
+    """The best value over price, after how many nodes, and whether deeper ones were passed over.
 
     Takes at most `longest` nodes of at most `layers` layers and `width` ranks, and may end where
     nothing better than `known` is left. `depth` and `nodes` [S] are as they stand at the end.
@@ -132,12 +135,15 @@ def _walk(
     drafting = np.zeros(layers, np.int64)  # requests by layer
     rows, further_s, gained = 0.0, 0.0, 0.0
     taken, best_taken = 0, 0
-    best = -1.0
+    best, is_cut = -1.0, False
     for at in range(len(worth)):
         if taken >= longest or worth[at] <= max(best, known) * least[taken]:
             break
         s, layer = of_slot[at], of_layer[at]
-        if layer >= layers or of_rank[at] >= width or layer > depth[s] or nodes[s] >= most[s]:
+        if of_rank[at] >= width or layer > depth[s] or nodes[s] >= most[s]:
+            continue
+        if layer >= layers:
+            is_cut = True
             continue
         if layer == depth[s]:  # the first of its layer
             depth[s] += 1
@@ -156,4 +162,4 @@ def _walk(
             ratio = (base + gained) / (seconds + joule_s * joules)
             if ratio > best:
                 best, best_taken = ratio, taken
-    return best, best_taken
+    return best, best_taken, is_cut

@@ -54,9 +54,10 @@ class Curve:
 
     def of_whole(self, count: Ints) -> Floats:
         """As the call, looked up where possible: whole numbers from 0 on."""
-        if count.size == 0 or count.max() >= TABULATED:
+        try:
+            found: Floats = self._table[count]
+        except IndexError:  # asked beforehand, whether all are in the table costs as much again
             return self(count)
-        found: Floats = self._table[count]
         return found
 
     def end_within(self, seconds: float, most: int) -> int:
@@ -80,6 +81,12 @@ class Curve:
         rise = np.array(self.slopes_s)[piece] * np.maximum(x - knots[piece], 0.0)
         found: Floats = at_knots[piece] + rise + jumped[jumps_at.searchsorted(x)]
         return found
+
+    def parts(self) -> tuple[Floats, Floats]:
+        """[3, K] knots, seconds there and slopes; [2, J + 1] jumps, and their sum before each."""
+        knots, at_knots, jumps_at, jumped = self._arrays
+        pieces = np.stack([knots, at_knots, np.array(self.slopes_s, float)])
+        return pieces, np.stack([np.append(jumps_at, np.inf), jumped])
 
     @cached_property
     def _sums(self) -> tuple[list[float], list[float]]:
@@ -146,7 +153,10 @@ class PassCost:
         requests: float | Floats | Ints,
     ) -> Floats:
         """The curve's seconds and all the others."""
-        attended = self.attended_s * tokens * (kv_tokens / np.maximum(requests, 1.0))
+        # Of plain numbers NumPy would make arrays, which takes longer than all the rest.
+        alone = isinstance(requests, int | float)
+        each = kv_tokens / (max(requests, 1.0) if alone else np.maximum(requests, 1.0))
+        attended = self.attended_s * tokens * each
         return curve_s + self.kv_token_s * kv_tokens + attended + self.request_s * requests
 
     def at(self, tokens: float, kv_tokens: float, requests: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ from numpy.typing import ArrayLike
 
 from engine.errors import UserError
 from engine.profile import store
-from engine.profile.cost_model import PassCost
+from engine.profile.cost_model import TABULATED, PassCost
 from engine.profile.identity import Identity
-from engine.protocol import Floats, Ints
+from engine.protocol import PROMPT_CHUNKS, Floats, Ints
 
 KV_MEMORY_SHARE = 0.9  # of a card's memory that serving engines fill by default
 
@@ -266,8 +267,34 @@ class HardwareProfile:
         end = self.verify.curve.end_within(limit_s, max(self.most_tokens, requests))
         tokens = np.arange(requests, end)
         fits = self.verify.of_whole(tokens, kv, requests) <= limit_s
-        return int(tokens[fits].max(initial=0))
+        fitting = fits.nonzero()[0]
+        return requests + int(fitting[-1]) if len(fitting) else 0
 
     def watts(self, tokens: ArrayLike) -> Floats:
         """Power of a step that verifies so many tokens; constant beyond what was measured."""
         return np.interp(np.asarray(tokens, float), self.power.tokens, self.power.watts)
+
+    def tabulated(self, count: int) -> tuple[Floats, Floats, Floats, Floats, float, float]:
+        """What `engine.kernels.price_table` asks of a machine, at counts up to `count` at least."""
+        return self._tabulated if count < TABULATED else self._tabulate(count)
+
+    @cached_property
+    def prompt_chunks_s(self) -> Floats:
+        """Seconds of reading as many tokens of a prompt as each of `PROMPT_CHUNKS`; to be read."""
+        return self.prefill_s(PROMPT_CHUNKS, 0, False)
+
+    @cached_property
+    def _tabulated(self) -> tuple[Floats, Floats, Floats, Floats, float, float]:
+        return self._tabulate(TABULATED - 1)
+
+    def _tabulate(self, count: int) -> tuple[Floats, Floats, Floats, Floats, float, float]:
+        looked_up, counts = (self.verify, self.host, self.draft_next), np.arange(count + 1)
+        return (
+            np.stack([*(p.curve(counts) for p in looked_up), self.watts(counts)]),
+            np.array(
+                [(p.kv_token_s, p.attended_s, p.request_s) for p in (*looked_up, self.draft_first)]
+            ),
+            *self.draft_first.curve.parts(),
+            float(self.power.idle_watts),
+            self.power.stages.get("draft", float("nan")),
+        )

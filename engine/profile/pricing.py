@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from engine.kernels.price_table import price_table
 from engine.kernels.step_rows import step_rows
 from engine.profile.hardware_profile import HardwareProfile
-from engine.protocol import PROMPT_CHUNKS, Bools, Floats, Ints, Plan, PriceTable
+from engine.protocol import Bools, Floats, Ints, Plan, PriceTable
 
 if TYPE_CHECKING:
     from engine.loop import Engine
@@ -73,31 +74,24 @@ class BoundPricing:
 
     def table(self, nodes: int, widths: Ints) -> PriceTable:
         """The parts of a step by size; of the first draft step's curve, the line to its far end."""
-        profile, requests, kv_tokens = self.profile, self.requests, self.kv_tokens
-        tokens = requests + np.arange(nodes + 1)
-        verify_s = profile.verify.of_whole(tokens, kv_tokens, requests)
-        host_s = profile.host.of_whole(tokens, kv_tokens, requests)
-        one, most = float(requests), float(max(self.undrafted_tokens.sum(), requests + 1))
-        least_s, most_s = (
-            profile.draft_first.at(rows, kv_tokens, requests) for rows in (one, most)
+        profile, slots = self.profile, len(self.decoding)
+        verify_s, verify_joules, first_s, next_s, draft_watts, ordinary_s = price_table(
+            *profile.tabulated(max(slots + nodes, int(widths[-1]) * slots)),
+            self.decoding,
+            self.context_tokens,
+            self.undrafted_tokens,
+            nodes,
+            widths,
         )
-        row_s = max(most_s - least_s, 0.0) / (most - one)
-        drafting = np.arange(len(self.decoding) + 1)
-        contexts: Floats = drafting.astype(np.float64) * (kv_tokens / max(requests, 1))
-        next_s = profile.draft_next.of_whole(np.outer(widths, drafting), contexts, drafting) * (
-            drafting > 0
-        )
-        watts = profile.watts(tokens)
         return PriceTable(
-            verify_s=verify_s + host_s,
-            verify_joules=watts * verify_s + (profile.power.idle_watts or watts[0]) * host_s,
-            draft_first_s=np.array([least_s - row_s * one, row_s]),
-            draft_next_s=next_s,
-            draft_watts=profile.power.stages.get("draft", float(watts[0])),
-            undrafted_tokens=self.undrafted_tokens,
-            ordinary_s=profile.verify.of_whole(drafting, contexts, drafting)
-            + profile.host.of_whole(drafting, contexts, drafting),
-            prefill_s=profile.prefill_s(PROMPT_CHUNKS, 0, False),
+            verify_s,
+            verify_joules,
+            first_s,
+            next_s,
+            draft_watts,
+            self.undrafted_tokens,
+            ordinary_s,
+            profile.prompt_chunks_s,
         )
 
     @cached_property
@@ -108,7 +102,7 @@ class BoundPricing:
     @cached_property
     def kv_tokens(self) -> float:
         """Of all their contexts together."""
-        return float(self.context_tokens[self.decoding].sum())
+        return float(self.context_tokens.sum(where=self.decoding))
 
 
 def pricing_of(engine: Engine, decoding: Bools) -> BoundPricing | None:
