@@ -138,13 +138,12 @@ def take_actions(
 ) -> int:
     """Let the actions [R, C · 4] of those that act hold; the first row outside the table, or -1.
 
-    Writes how many classes of each get another plan into `switched` [R].
+    Writes how many classes of each get another plan into `switched` [R]. Where an action is
+    refused nothing is written.
     """
+    classes = plan.depth.shape[1]
     for r in range(len(acting)):
-        if not acting[r]:
-            continue
-        switched[r] = 0
-        for c in range(plan.depth.shape[1]):
+        for c in range(classes if acting[r] else 0):
             depth, width, nodes, margin = actions[r, DIMENSIONS * c : DIMENSIONS * (c + 1)]
             if not (
                 0 <= depth < len(tiers.depths)
@@ -153,14 +152,17 @@ def take_actions(
                 and margin == 0
             ):
                 return r
-            switched[r] += (
-                plan.depth[r, c] != tiers.depths[depth]
-                or plan.width[r, c] != tiers.widths[width]
-                or plan.nodes[r, c] != tiers.nodes[nodes]
-            )
-            plan.depth[r, c] = tiers.depths[depth]
-            plan.width[r, c] = tiers.widths[width]
-            plan.nodes[r, c] = tiers.nodes[nodes]
+    for r in range(len(acting)):
+        if not acting[r]:
+            continue
+        switched[r] = 0
+        for c in range(classes):
+            depth = tiers.depths[actions[r, DIMENSIONS * c]]
+            width = tiers.widths[actions[r, DIMENSIONS * c + 1]]
+            nodes = tiers.nodes[actions[r, DIMENSIONS * c + 2]]
+            is_same = depth == plan.depth[r, c] and width == plan.width[r, c]
+            switched[r] += not (is_same and nodes == plan.nodes[r, c])
+            plan.depth[r, c], plan.width[r, c], plan.nodes[r, c] = depth, width, nodes
     return -1
 
 

@@ -88,7 +88,8 @@ class AcceptanceEstimator:
 
     def predict(self, margin: Floats) -> Floats:
         """c [S, K] for margins [S, K]."""
-        return 1.0 / (1.0 + np.exp(-(self.weight * margin + self.bias)))
+        with np.errstate(over="ignore"):  # of what is all but impossible
+            return 1.0 / (1.0 + np.exp(-(self.weight * margin + self.bias)))
 
     def learn(self, margin: Floats, predicted: Floats, admitted: Ints, accepted: Ints) -> None:
         """A step's verification: so many drafts of each request admitted, so many accepted [n]."""

@@ -71,6 +71,8 @@ def rolled(average: float, fresh: float, memory: float) -> float:
 class AdaptiveSpec(Controller):
     """Both axes: trees by confidence and agreement, and the margin."""
 
+    lossless = False  # by the default margin
+
     TUNABLE: ClassVar[Declared] = {
         "margin": Tunable(0.3, 1.0, lossy=True),
         "weight": Tunable(0.0, 1.0),
@@ -132,8 +134,8 @@ class AdaptiveSpec(Controller):
         # The first calls load the kernels, which must not be charged to a decision.
         nothing, none = np.zeros((1, 1)), np.zeros((1, 1), np.bool_)
         feed_shares(none[0], none, none, self.memory, nothing[0])
-        since = np.zeros((1, 2), np.int64)[:, 0]
-        tree_sizes(nothing[0], nothing[0], self.weight, self._ends, self._ends[0], since, 1)
+        whole = np.zeros(1, np.int64)
+        tree_sizes(nothing[0], nothing[0], self.weight, self._ends, self._ends[0], whole, 1)
 
     def plan(self, view: View) -> Plan:
         """A tree for each request by its own signal."""
@@ -150,7 +152,7 @@ class AdaptiveSpec(Controller):
             self.weight,
             self._ends,
             np.array([limits.max_depth, limits.max_width, limits.max_nodes]),
-            view.since_proposed[:, 0],
+            view.since_proposed[:, 0].copy(),  # a column is of another type than the warm-up's
             self.probe,
         )
         return static._replace(depth=depth, width=width, nodes=nodes)
@@ -180,6 +182,8 @@ class AdaptiveSpec(Controller):
 class AdaptiveSpecTree(AdaptiveSpec):
     """The tree policy alone, without a margin: lossless."""
 
+    lossless = True
+
     def __init__(
         self,
         weight: float = WEIGHT,
@@ -201,6 +205,8 @@ class AdaptiveSpecTree(AdaptiveSpec):
 
 class AdaptiveSpecMargin(FixedTree):
     """The margin alone, on a tree that never changes."""
+
+    lossless = False  # by the default margin
 
     TUNABLE: ClassVar[Declared] = {"margin": Tunable(0.3, 1.0, lossy=True), "static": STATIC_RANGES}
 

@@ -1,8 +1,8 @@
 """Every controller and wrapper in one table: what it needs, whether it is lossless, whose it is.
 
 `python evaluate.py --list` prints it, other packages' controllers included; `python -m
-policies.listing` writes DraftGym's own into docs/controllers.md. What a controller needs is asked
-of the class, made without parameters where it can be: its defaults are what the table speaks of.
+policies.listing` writes DraftGym's own into docs/controllers.md. The classes are asked, which speak
+of their defaults: to make controllers would compile the kernels of all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.errors import UserError
-from engine.protocol import Controller
 from policies.registry import ENTRIES, WRAPPERS, Entry, class_of, offered
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "controllers.md"
@@ -89,25 +88,15 @@ def with_table(page: str) -> str:
 
 def _row(name: str, entry: Entry) -> Row:
     kind = class_of(entry)
-    made = _made(kind)
-    needs = [what for what in ("profile", "divergence") if getattr(made, f"needs_{what}")]
+    needs = [what for what in ("profile", "divergence") if getattr(kind, f"needs_{what}")]
     summary = entry.summary or (inspect.getdoc(kind) or "").partition("\n")[0]
     return Row(
         name,
         ", ".join(needs) or "nothing",
-        "yes" if made.lossless else "no",
+        "yes" if kind.lossless else "no",
         summary,
         entry.source,
     )
-
-
-def _made(kind: type[Controller]) -> Controller | type[Controller]:
-    """One by its defaults, or the class where it has parameters without one."""
-    try:
-        inspect.signature(kind).bind()
-    except TypeError:
-        return kind
-    return kind()
 
 
 def main() -> None:

@@ -201,7 +201,7 @@ class SlackPriced(Controller):
             depth=depth,
             width=width,
             nodes=nodes,
-            margin=self._margin,
+            margin=self._margin.copy(),  # whoever is handed a plan may write into it
             node_budget=limits.slots * limits.max_nodes,
             prefill_tokens=reading,
             max_running=batch.size(view, table) if self.wait > 0 else None,

@@ -197,6 +197,17 @@ def test_every_controller_and_wrapper_stands_in_the_table_with_a_source() -> Non
     assert all(all(row) for row in table), [row.name for row in table if not all(row)]
 
 
+def test_a_class_says_what_one_with_its_defaults_does() -> None:
+    for name, entry in registry.ENTRIES.items():
+        kind = registry.class_of(entry)
+        try:
+            made = kind()
+        except TypeError:  # has parameters without a default
+            continue
+        for what in ("lossless", "needs_profile", "needs_divergence"):
+            assert getattr(kind, what) == getattr(made, what), (name, what)
+
+
 @pytest.mark.parametrize(
     ("name", "needs", "lossless"),
     [

@@ -139,6 +139,7 @@ def draft_paying(
     These are first[s] … last[s] - 1, and `first` becomes `last`; `depth` and `width` [S] are the
     plan's. Returns the tokens expected, the nodes verified and the rows expanded with all of them.
     """
+    # Nothing is kept yet, so that any bound will do and the marks are thrown away.
     taken, tokens = keep_paying_on_curve(
         first, last, probability, tokens, discount, corners, verify_s, verified, row_s, rows, 1,
         first, np.empty(probability.shape, np.bool_),

@@ -296,5 +296,5 @@ class HardwareProfile:
             ),
             *self.draft_first.curve.parts(),
             float(self.power.idle_watts),
-            self.power.stages.get("draft", float("nan")),
+            float(self.power.stages.get("draft", float("nan"))),
         )
