@@ -23,14 +23,16 @@ DECISIONS, QUICK_DECISIONS = 100_000, 30_000
 
 SET_UP = """
 from pathlib import Path
-from train import evaluation, ppo
+from train import evaluation, learning
+from train.algorithms.arguments import arguments_of
 from train.config import Serving, TrainConfig
 config = TrainConfig(serving=Serving(backend="replay", recording={recording}, profile={profile}))
 work = evaluation.served_workload(config.serving)
 server = evaluation.load_server(config.serving)
 draw = evaluation.drawing(server, config.serving, work)
-env = ppo.environment(server, draw, config.learning.decide_every)
-model = ppo.new_model(env, config)
+arguments = arguments_of(config)
+env = learning.environment(server, draw, config, arguments)
+model = learning.new_model(env, config, arguments)
 """
 
 START = """
@@ -49,8 +51,8 @@ PPO = """
 import json, time
 {set_up}
 import torch
-torch.set_num_threads(1)  # as `train.ppo.train_model`
-from train.timed_ppo import TimedSteps
+torch.set_num_threads(1)  # as `train.learning.train_model`
+from train.algorithms.timing import TimedSteps
 rollout = model.n_steps * model.n_envs
 model.learn(2 * rollout, callback=TimedSteps())
 begun, before = time.perf_counter(), model.num_timesteps

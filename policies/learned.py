@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from engine.errors import UserError
 from engine.protocol import Controller, Limits, Plan, View
+from policies.action_mask import ActionMask
 from policies.features import observe, require_finite
 from policies.manifest import FILE_NAME, WEIGHTS_NAME, Manifest, parse_manifest
 from policies.network import Network, check_tensors
@@ -34,12 +35,9 @@ class LearnedController(Controller):
         self.manifest = manifest
         self.name = manifest.name
         self.lossless = manifest.actions.lossless
-        self.network = Network(
-            manifest.network, weights, manifest.actions.nvec, manifest.normaliser
-        )
+        self.network = Network(manifest.network, weights, manifest.codec, manifest.normaliser)
         self._features = manifest.features
-        self._previous = manifest.actions.off()
-        self._held = 0
+        self.reset(Limits())
 
     @classmethod
     def load(cls, folder: str | Path) -> LearnedController:
@@ -65,8 +63,12 @@ class LearnedController(Controller):
             ) from error
 
     def reset(self, limits: Limits) -> None:
-        """Start as in training: no plan in force, a decision due at once."""
-        self._previous = self.manifest.actions.off()
+        """Start as in training: nothing seen, no plan in force, a decision due at once."""
+        manifest = self.manifest
+        if manifest.masked:
+            self.network.mask = ActionMask(manifest.actions, self._features, limits)
+        self.network.reset()
+        self._previous = manifest.actions.off()
         self._held = 0
 
     def plan(self, view: View) -> Plan:

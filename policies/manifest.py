@@ -1,8 +1,9 @@
 """The exported controller's manifest.json: what is in it, how it is written, when it is refused.
 
-It says everything but the weights: features, normaliser, network shape, action table, hold, where
-it was trained, and a hash of every other file. A digest over the manifest itself catches edits and
-damage (it is no signature). Tensors are `policies.learned`'s.
+It says everything but the weights: features, normaliser, network shape, action table, what the
+network's outputs stand for in it (codec), hold, where it was trained, and a hash of every other
+file. A digest over the manifest itself catches edits and damage (it is no signature). Tensors are
+`policies.learned`'s.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
 from engine.errors import UserError
+from policies.action_codec import ActionCodec, TierCodec, codec_from_dict
 from policies.actions import ActionTable
 from policies.features import Feature, feature_table, schema_hash
 from policies.network import NetworkShape, Normaliser
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.safetensors"
 HOST = "draftgym"
@@ -26,7 +28,7 @@ HOST = "draftgym"
 
 _KEYS = (
     "format_version", "name", "host", "features", "feature_hash", "normaliser", "network",
-    "actions", "hold", "training", "files", "digest",
+    "actions", "codec", "hold", "training", "files", "digest",
 )  # fmt: skip
 
 
@@ -44,8 +46,14 @@ class Manifest:
     """Figures and provenance, free in form, JSON types only."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 by file name; filled in by `policies.learned.write_controller`."""
+    codec: ActionCodec = None  # type: ignore[assignment]
+    """What the network's outputs stand for; none given: a tier of every dimension."""
 
     def __post_init__(self) -> None:
+        if self.codec is None:
+            object.__setattr__(self, "codec", TierCodec(self.actions))
+        if self.codec.table != self.actions:
+            raise UserError("manifest: the codec is of another action table; use one for both")
         if not isinstance(self.name, str) or not self.name:
             raise UserError(f"manifest: name is {self.name!r}; expected some text")
         if type(self.hold) is not int or self.hold < 1:
@@ -53,16 +61,16 @@ class Manifest:
                 f"manifest: hold is {self.hold!r}; expected a whole number of iterations, "
                 "at least 1"
             )
-        inputs, logits = self.network.layers[0], self.network.layers[-1]
+        inputs, outputs = self.network.layers[0], self.network.layers[-1]
         if inputs != len(self.features):
             raise UserError(
                 f"manifest: the network takes {inputs} inputs; expected {len(self.features)}, "
                 "one for each feature"
             )
-        if logits != int(self.actions.nvec.sum()):
+        if outputs != self.codec.outputs:
             raise UserError(
-                f"manifest: the network has {logits} logits; expected "
-                f"{int(self.actions.nvec.sum())}, one for each tier of the action table"
+                f"manifest: the network has {outputs} outputs; expected {self.codec.outputs} for "
+                f"actions of kind {self.codec.kind}"
             )
         if self.normaliser is not None and len(self.normaliser.mean) != inputs:
             raise UserError(
@@ -74,6 +82,11 @@ class Manifest:
     def class_names(self) -> tuple[str, ...]:
         """SLO classes in the order of features and actions."""
         return self.actions.class_names
+
+    @property
+    def masked(self) -> bool:
+        """Whether tiers without use are ruled out before the choice (`policies.action_mask`)."""
+        return isinstance(self.codec, TierCodec) and self.codec.masked
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -91,6 +104,7 @@ class Manifest:
             "normaliser": None if self.normaliser is None else asdict(self.normaliser),
             "network": asdict(self.network),
             "actions": self.actions.to_dict(),
+            "codec": self.codec.to_dict(),
             "hold": self.hold,
             "training": self.training,
             "files": self.files,
@@ -143,7 +157,7 @@ def _manifest_of(values: dict[str, Any]) -> Manifest:
             f"DraftGym's is {own[:12]}); train or export again with this version"
         )
     network = values["network"]
-    _check_keys("manifest: network", network, ("layers", "activation"))
+    _check_keys("manifest: network", network, ("layers", "activation", "lstm"))
     normaliser = values["normaliser"]
     if normaliser is not None:
         _check_keys("manifest: normaliser", normaliser, ("mean", "var", "clip", "epsilon"))
@@ -159,8 +173,9 @@ def _manifest_of(values: dict[str, Any]) -> Manifest:
         raise UserError("manifest: the normaliser's clip and epsilon are no numbers")
     return Manifest(
         name=values["name"],
-        network=NetworkShape(tuple(network["layers"]), network["activation"]),
+        network=NetworkShape(tuple(network["layers"]), network["activation"], network["lstm"]),
         actions=actions,
+        codec=codec_from_dict(values["codec"], actions),
         normaliser=None
         if normaliser is None
         else Normaliser(

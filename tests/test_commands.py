@@ -16,7 +16,7 @@ from train.config import EvaluateConfig, Serving, TrainConfig
 from train.evaluation import load_server, seconds_a_run, served_workload
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("train", "evaluate", "export", "record")
+COMMANDS = ("train", "evaluate", "export", "record", "tune")
 HEAVY = ("torch", "stable_baselines3", "numba", "gymnasium", "transformers", "scipy")
 
 
@@ -62,9 +62,14 @@ def test_help_is_grouped_and_imports_nothing_heavy(command: str) -> None:
         ),
         (("train.py", "--resume", "/nowhere"), "/nowhere: no run folder"),
         (
-            ("train.py", "--rollout", "50"),
-            "expected a rollout of at least 2 that the batch divides",
+            ("train.py", "--set", "n_steps=50"),
+            "a rollout of 32 engines has 1600 decisions; expected at least 2, and a batch that",
         ),
+        (
+            ("train.py", "--policy", "dqn", "--set", "exploration_faction=0.1"),
+            "dqn has no setting of that name; did you mean exploration_fraction?",
+        ),
+        (("train.py", "--decisions", "0"), "--decisions 0: expected a number of at least 1"),
         (("evaluate.py", "--policy", "adaserv"), "--policy adaserv: no controller of that name"),
         (("evaluate.py", "--policy", "chain", "chain"), "name each controller once"),
         (("evaluate.py",), "--policy: expected at least one controller"),

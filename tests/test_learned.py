@@ -17,6 +17,7 @@ from engine.errors import UserError
 from engine.protocol import Limits
 from policies import manifest as manifest_format
 from policies import registry
+from policies.action_codec import BoxCodec, TierCodec, presets_of
 from policies.actions import ActionTable
 from policies.features import feature_table, observe
 from policies.learned import LearnedController, write_controller
@@ -68,17 +69,76 @@ def test_actions_equal_torch(activation: str) -> None:
     for layer, name in zip(layers, names, strict=True):
         layer.weight.data = torch.from_numpy(weights[f"{name}.weight"])
         layer.bias.data = torch.from_numpy(weights[f"{name}.bias"])
-    network = Network(manifest.network, weights, TABLE.nvec, manifest.normaliser)
+    network = Network(manifest.network, weights, TierCodec(TABLE), manifest.normaliser)
     rng = np.random.default_rng(2)
     batch = rng.uniform(-1, 1, (1000, F)).astype(np.float32)
     mean, var = np.array(manifest.normaliser.mean), np.array(manifest.normaliser.var)
     scaled = np.clip((batch - mean) / np.sqrt(var + 1e-8), -5, 5).astype(np.float32)
     with torch.no_grad():
         logits = model(torch.from_numpy(scaled))
-    ours = np.stack([network.logits(x) for x in batch])
+    ours = np.stack([network.outputs(x) for x in batch])
     np.testing.assert_allclose(ours, logits.numpy(), rtol=1e-5, atol=1e-5)
     expected = [part.argmax(1).numpy() for part in logits.split(TABLE.nvec.tolist(), dim=1)]
     assert (np.stack([network.action(x) for x in batch]) == np.stack(expected, 1)).all()
+
+
+def test_an_lstm_equals_torchs_and_begins_anew() -> None:
+    import torch
+
+    codec = TierCodec(TABLE)
+    shape = NetworkShape((F, 12, A), lstm=7)
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.normal(0, 0.4, size).astype(np.float32)
+        for name, size in shape.tensor_shapes().items()
+    }
+    assert shape.tensor_shapes()["policy.0.weight"] == (12, 7)
+    lstm = torch.nn.LSTM(F, 7)
+    for ours, theirs in (
+        ("input", "weight_ih_l0"),
+        ("state", "weight_hh_l0"),
+        ("bias", "bias_ih_l0"),
+    ):
+        getattr(lstm, theirs).data = torch.from_numpy(weights[f"lstm.{ours}"])
+    torch.nn.init.zeros_(lstm.get_parameter("bias_hh_l0"))
+    rows = rng.normal(0, 2, (30, F)).astype(np.float32)
+    with torch.no_grad():
+        hidden, _ = lstm(torch.from_numpy(rows)[:, None])
+    network = Network(shape, weights, codec)
+    for _ in range(2):
+        for row, state in zip(rows, hidden[:, 0].numpy(), strict=True):
+            x = np.tanh(weights["policy.0.weight"] @ state + weights["policy.0.bias"])
+            expected = weights["action.weight"] @ x + weights["action.bias"]
+            np.testing.assert_allclose(network.outputs(row), expected, rtol=1e-4, atol=1e-5)
+        network.reset()
+
+
+@pytest.mark.parametrize(
+    "codec", [TierCodec(TABLE, masked=True), presets_of(TABLE, [CLASSES]), BoxCodec(TABLE)]
+)
+def test_other_codecs_are_written_and_read(codec: Any, tmp_path: Path) -> None:
+    shape = NetworkShape((F, 8, codec.outputs), "relu", lstm=5)
+    rng = np.random.default_rng(1)
+    weights = {
+        name: rng.normal(0, 0.2, size).astype(np.float32)
+        for name, size in shape.tensor_shapes().items()
+    }
+    write_controller(tmp_path / "c", weights, Manifest("x", shape, TABLE, codec=codec))
+    loaded = LearnedController.load(tmp_path / "c")
+    assert loaded.manifest.codec == codec and loaded.manifest.network == shape
+    assert (loaded.network.mask is not None) is loaded.manifest.masked
+    view = make_view(rng)
+    loaded.reset(Limits())
+    first = loaded.plan(view)
+    loaded.reset(Limits())
+    for got, expected in zip(loaded.plan(view), first, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_a_codec_of_another_table_is_refused() -> None:
+    other = TierCodec(ActionTable(CLASSES))
+    with pytest.raises(UserError, match="of another action table"):
+        Manifest("x", NetworkShape((F, A)), TABLE, codec=other)
 
 
 def test_folder_round_trip(folder: Path) -> None:
@@ -90,7 +150,7 @@ def test_folder_round_trip(folder: Path) -> None:
     assert replace(loaded.manifest, files={}) == manifest
     assert loaded.name == "ppo" and not loaded.lossless
     view = make_view(np.random.default_rng(3))
-    network = Network(manifest.network, weights, TABLE.nvec, manifest.normaliser)
+    network = Network(manifest.network, weights, TierCodec(TABLE), manifest.normaliser)
     decision = TABLE.decode(network.action(observe(view, TABLE.off())))
     for got, expected in zip(loaded.plan(view), TABLE.expand(decision, view), strict=True):
         np.testing.assert_array_equal(got, expected)
@@ -158,7 +218,7 @@ def put(path: str, value: Any) -> Callable[[dict], None]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (put("format_version", 2), "format version 2"),
+        (put("format_version", 1), "format version 1"),
         (put("format_version", None), "format version None"),
         (put("host", "sglang"), "made for host 'sglang'"),
         (put("surprise", 1), "surprise is unknown"),
@@ -168,7 +228,12 @@ def put(path: str, value: Any) -> Callable[[dict], None]:
         (lambda v: v["features"][0].update(unit="ms"), "other features"),
         (lambda v: v["features"].reverse(), "other features"),
         (put("actions.depths", [1, 2]), "expected 0 among them"),
-        (put("actions.depths", [0, 1]), "logits"),
+        (put("actions.depths", [0, 1]), "outputs"),
+        (put("codec", {"kind": "trees"}), "expected one of tiers, presets, box"),
+        (put("codec", {"kind": "box"}), "outputs; expected 12 for actions of kind box"),
+        (put("codec.masked", 1), "no truth value"),
+        (put("network.lstm", -1), "expected a width"),
+        (put("network.lstm", 4), "tensor lstm.bias is missing"),
         (put("actions.class_names", ["a", "b", "c"]), "other features"),
         (put("network.layers", [F, 32, 25, A]), "shape"),
         (put("network.layers", [F - 1, 32, 24, A]), "one for each feature"),

@@ -24,6 +24,7 @@ from train import session
 from train.config import EvaluateConfig, Evaluation, Learning, Serving, TrainConfig, check_serving
 from train.evaluation import evaluate, load_server, served_workload
 
+SHORT = ("n_steps=16", "batch_size=256", "n_epochs=1")
 WORKLOAD = "duration_s = 6.0\nload = 0.9\n"
 
 
@@ -46,7 +47,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Serving:
 def test_a_run_trains_compares_and_exports(serving: Serving, tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=160)
     config = TrainConfig(
-        learning=Learning(minutes=0.04, rollout=16, batch=8, epochs=2, decide_every=2),
+        learning=Learning(minutes=5.0, decisions=1024, decide_every=2, set=SHORT),
         serving=serving,
         evaluation=Evaluation(2, 16.0, ("autoregressive", "eagle3(3,4,8)")),
         out=tmp_path / "run",
@@ -97,7 +98,7 @@ def test_training_and_comparison_serve_different_texts(
     monkeypatch.setattr(Fleet, "begin", begun)
     run = session.train(
         TrainConfig(
-            learning=Learning(minutes=0.02, rollout=16, batch=8, epochs=1, decide_every=2),
+            learning=Learning(minutes=5.0, decisions=512, decide_every=2, set=SHORT),
             serving=serving,
             evaluation=Evaluation(2, 8.0, ("autoregressive",)),
             out=tmp_path / "run",

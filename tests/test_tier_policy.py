@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from sb3_contrib.common.maskable.distributions import MaskableMultiCategoricalDistribution
 from scipy.stats import chisquare
 from stable_baselines3.common.distributions import MultiCategoricalDistribution
 
-from train.tier_policy import TierDistribution, TierPolicy
+from train.algorithms.tier_policy import (
+    MaskableTierDistribution,
+    MaskableTierPolicy,
+    RecurrentTierPolicy,
+    TierDistribution,
+    TierPolicy,
+)
 
 DIMS = [3, 1, 5, 2]
 
@@ -69,3 +76,37 @@ def test_the_policy_has_it_and_survives_odd_dimensions() -> None:
     assert np.array_equal(policy.predict(np.zeros(4), deterministic=True)[0].shape, (len(DIMS),))
     with pytest.raises(TypeError, match="expected a MultiDiscrete"):
         TierPolicy(spaces.Box(-1, 1, (4,)), spaces.Box(-1, 1, (2,)), lambda _: 1e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_masked_probabilities_are_sb3_contribs(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(30, sum(DIMS), generator=generator, requires_grad=True)
+    masks = torch.rand(30, sum(DIMS), generator=generator) < 0.5
+    masks[:, [0, 3, 4, 9]] = True  # each dimension keeps one
+    found = []
+    for kind in (MaskableTierDistribution, MaskableMultiCategoricalDistribution):
+        made = kind(DIMS).proba_distribution(logits)
+        made.apply_masking(masks.numpy())
+        torch.manual_seed(seed)
+        drawn = made.sample()
+        chosen = masks[:, [0, 3, 4, 9]].int() * 0  # always legal
+        value = made.log_prob(chosen).sum() + 0.3 * made.entropy().sum()
+        (gradient,) = torch.autograd.grad(value, logits)
+        found.append((made.log_prob(chosen), made.entropy(), made.mode(), gradient))
+        for d, (first, count) in enumerate(zip([0, 3, 4, 9], DIMS, strict=True)):
+            legal = masks[:, first : first + count]
+            assert legal.gather(1, drawn[:, d : d + 1]).all()
+    for mine, other in zip(*found, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [RecurrentTierPolicy, MaskableTierPolicy])
+def test_other_policies_have_it_too(kind: type) -> None:
+    space = spaces.Box(-1, 1, (4,))
+    policy = kind(space, spaces.MultiDiscrete(DIMS), lambda _: 1e-3, net_arch=[8])
+    assert isinstance(policy.action_dist, TierDistribution)
+    action, _ = policy.predict(np.zeros((3, 4), np.float32), deterministic=True)
+    assert action.shape == (3, len(DIMS))
+    with pytest.raises(TypeError, match="expected a MultiDiscrete"):
+        kind(space, spaces.Discrete(2), lambda _: 1e-3)

@@ -1,7 +1,7 @@
 """What happens beside learning: figures to TensorBoard and JSONL, checkpoints, the bar, the stop.
 
-Each is a Stable-Baselines3 callback of one concern. How a model is saved is `train.ppo`'s, where,
-`train.run_folder`'s.
+Each is a Stable-Baselines3 callback of one concern. How a model is saved is `train.saved_model`'s,
+where, `train.run_folder`'s.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
+from train.algorithms.timing import ELAPSED
 from train.chart_lines import LAYOUT, ChartLines, chart_of
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
-from train.timed_ppo import ELAPSED
 from train.window import REWARD
 
 LOG_EVERY_S = 5.0
@@ -47,6 +47,38 @@ class Clock:
     def elapsed_s(self) -> float:
         """Seconds of training, resumed parts included."""
         return time.monotonic() - self._start
+
+
+class Extent:
+    """How long training goes on: seconds, and decisions where a number is given."""
+
+    def __init__(self, clock: Clock, total_s: float, decisions: int | None) -> None:
+        self.clock, self._total_s, self._decisions = clock, total_s, decisions
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether the seconds are over."""
+        return self.clock.elapsed_s >= self._total_s
+
+    def share(self, decisions: int) -> float:
+        """How much of it is behind after so many decisions, from 0 to 1."""
+        done = self.clock.elapsed_s / self._total_s
+        if self._decisions is not None:
+            done = max(done, decisions / self._decisions)
+        return min(done, 1.0)
+
+    def schedule(self, decisions: int) -> float:
+        """The same for schedules: by decisions alone where they are given, so that it repeats."""
+        if self._decisions is None:
+            return self.share(decisions)
+        return min(decisions / self._decisions, 1.0)
+
+    def left_s(self, decisions: int, rate: float) -> float:
+        """Seconds to go, at `rate` decisions a second."""
+        left = self._total_s - self.clock.elapsed_s
+        if self._decisions is not None and rate > 0:
+            left = min(left, (self._decisions - decisions) / rate)
+        return left
 
 
 class JsonLines(KVWriter):
@@ -127,24 +159,31 @@ class Saver(BaseCallback):
     """Saves every half minute, and apart the model of the rollout with most reward a second.
 
     Per second of the engine's clock, since decisions last different times; the reward is the
-    environment's, without what `TimedSteps` adds where a trace was cut.
+    environment's, without what `TimedSteps` adds where a trace was cut. Rollouts of fewer than
+    `least` decisions, as of an algorithm that learns after every step, are judged several together.
+    What an algorithm draws at random before it learns, in its first `random` decisions, is not
+    judged.
     """
 
     def __init__(
-        self, save: Callable[[], None], save_best: Callable[[], None], best_reward: float
+        self,
+        save: Callable[[], None],
+        save_best: Callable[[], None],
+        best_reward: float,
+        least: int = 1,
+        random: int = 0,
     ) -> None:
         super().__init__()
         self._save, self._save_best = save, save_best
-        self.best_reward = best_reward
+        self.best_reward, self._least, self._random = best_reward, least, random
+        self._reward, self._elapsed_s, self._decisions = 0.0, 0.0, 0
         self._last = time.monotonic()
-
-    def _on_rollout_start(self) -> None:
-        self._reward = self._elapsed_s = 0.0
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
             self._reward += sum(part for key, part in info.items() if key.startswith(REWARD))
             self._elapsed_s += info[ELAPSED]
+        self._decisions += len(self.locals["infos"])
         if time.monotonic() - self._last >= SAVE_EVERY_S:
             self._save()
             self._last = time.monotonic()
@@ -152,20 +191,24 @@ class Saver(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         """The model that acted in this rollout stands until the update that follows."""
+        if self._decisions < self._least:
+            return
         reward = self._reward / self._elapsed_s if self._elapsed_s > 0 else -math.inf
-        if reward > self.best_reward:
+        # A stretch that began among random decisions ends not long after them.
+        begun = self.num_timesteps - self._decisions
+        if reward > self.best_reward and begun >= self._random:
             self.best_reward = reward
             self._save_best()
+        self._reward, self._elapsed_s, self._decisions = 0.0, 0.0, 0
 
 
 class Bar(BaseCallback):
     """Moves the progress line."""
 
-    def __init__(
-        self, line: ProgressLine, watched: HasFigures, clock: Clock, total_s: float
-    ) -> None:
+    def __init__(self, line: ProgressLine, watched: HasFigures, extent: Extent) -> None:
         super().__init__()
-        self._line, self._watched, self._clock, self._total_s = line, watched, clock, total_s
+        self._line, self._watched, self._extent = line, watched, extent
+        self._clock = extent.clock
         self._last_s, self._first_step = -math.inf, 0
 
     def _on_training_start(self) -> None:
@@ -180,21 +223,26 @@ class Bar(BaseCallback):
         attained = figures.get("slo/attainment")
         rate = (self.num_timesteps - self._first_step) / max(now_s - self._begun_s, 1e-9)
         self._line.update(
-            now_s,
+            self._extent.share(self.num_timesteps),
             "" if attained is None else f"attainment {100 * attained:.0f} %",
             f"goodput {figures.get('slo/goodput_tps', 0.0):.0f} tok/s",
             f"{rate:.1f} steps/s",
-            left_s=self._total_s - now_s,
+            left_s=self._extent.left_s(self.num_timesteps, rate),
         )
         return True
 
 
 class Limit(BaseCallback):
-    """Ends training when its time is up or a stop was asked for."""
+    """Ends training when its time is up or a stop was asked for, and says how far it is.
 
-    def __init__(self, clock: Clock, total_s: float, stop: StopRequest) -> None:
+    Decisions end it by themselves, after the update that the last of them lead to.
+    """
+
+    def __init__(self, extent: Extent, stop: StopRequest) -> None:
         super().__init__()
-        self._clock, self._total_s, self._stop = clock, total_s, stop
+        self._extent, self._stop = extent, stop
 
     def _on_step(self) -> bool:
-        return self._clock.elapsed_s < self._total_s and not self._stop.requested
+        learner: Any = self.model
+        learner.share_done = self._extent.schedule(self.num_timesteps)
+        return not self._extent.time_is_up and not self._stop.requested

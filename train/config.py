@@ -14,9 +14,9 @@ from typing import Any, Literal
 import tyro
 
 from engine.errors import UserError
+from train.algorithms.registry import ALGORITHMS
 from train.command_line import leaves, nearest
 
-ALGORITHMS = ("ppo",)
 BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
 DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
 LIVE_ONLY = ("draft_head", "draft_model", "device", "attention", "dtype", "threads", "prompts")
@@ -85,20 +85,17 @@ class Learning:
     """How the controller is trained."""
 
     policy: str = "ppo"
-    """Learning algorithm."""
+    """Learning algorithm: ppo, a2c, recurrent-ppo, maskable-ppo, dqn, qrdqn, sac or tqc."""
     minutes: float = 4.0
     """Training time in all, resumed parts included."""
+    decisions: int | None = None
+    """Decisions in all, resumed parts included; training ends after the update that reaches them,
+    or when the minutes are over, whichever comes first. None: minutes alone."""
     decide_every: int = 4
     """Engine iterations that a decision stands for."""
-    rollout: int = 32
-    """Decisions between two updates; on replay of each of the engines that are stepped at once."""
-    batch: int = 32
-    """Decisions in a gradient step, likewise."""
-    epochs: int = 8
-    """Passes over a rollout in an update."""
-    learning_rate: float = 1e-3
-    entropy: float = 0.003
-    """Weight of the entropy bonus."""
+    set: tuple[str, ...] = ()
+    """Hyper-parameters as KEY=VALUE, over those of train/hyperparameters/POLICY.yaml, by
+    Stable-Baselines3's names: n_steps=64 learning_rate=3e-4 policy_kwargs.net_arch=[128,128]."""
     half_life_s: float = 10.0
     """Time on the engine's clock after which a reward counts for half."""
 
@@ -150,22 +147,20 @@ class TrainConfig:
         if learning.policy not in ALGORITHMS:
             raise UserError(
                 f"--policy {learning.policy}: no learning algorithm of that name; "
-                f"{nearest(learning.policy, ALGORITHMS)} (fixed controllers are compared with "
-                "python evaluate.py)"
+                f"{nearest(learning.policy, list(ALGORITHMS))} (fixed controllers are compared "
+                "with python evaluate.py)"
             )
         values = leaves(self)
-        for name in ("minutes", "learning_rate", "half_life_s", "eval_seconds"):
+        for name in ("minutes", "half_life_s", "eval_seconds"):
             _require(name, values[name], 0, exclusive=True)
-        for name in ("decide_every", "rollout", "batch", "epochs"):
+        for name in ("decide_every", "decisions"):
             _require(name, values[name], 1)
-        for name in ("entropy", "eval_seeds", "seed"):
+        for name in ("eval_seeds", "seed"):
             _require(name, values[name], 0)
         check_serving(self.serving)
-        if learning.rollout < 2 or learning.rollout % learning.batch:
-            raise UserError(
-                f"--rollout {learning.rollout} --batch {learning.batch}: expected a rollout of "
-                "at least 2 that the batch divides"
-            )
+        from train.algorithms.arguments import arguments_of
+
+        arguments_of(self)
         if self.comparison[0] and not evaluation.baselines:
             raise UserError("--baselines: expected at least one controller; or --eval-seeds 0")
 

@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3 import PPO
-from stable_baselines3.common.policies import ActorCriticPolicy
 
 from engine.errors import UserError
-from policies.actions import ActionTable
-from policies.features import bounds, feature_table
+from engine.protocol import Limits
+from policies.action_mask import ActionMask
+from policies.features import bounds
 from policies.learned import LearnedController, write_controller
 from policies.manifest import Manifest
 from policies.network import NetworkShape
+from train.algorithms.base import Learner
 
 CHECKED = 1000
-ACTIVATIONS = {torch.nn.Tanh: "tanh", torch.nn.ReLU: "relu"}
+SEQUENCE = 20
+ACTIVATIONS: dict[type, str] = {torch.nn.Tanh: "tanh", torch.nn.ReLU: "relu"}
 ONNX_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu"}
 
 
@@ -36,7 +37,8 @@ class Agreement:
 
     observations: int
     differing_actions: int
-    largest_logit_difference: float
+    largest_difference: float
+    """Of the networks' outputs."""
 
     @property
     def holds(self) -> bool:
@@ -44,27 +46,28 @@ class Agreement:
         return self.differing_actions == 0
 
 
-def network_of(model: PPO) -> tuple[NetworkShape, dict[str, NDArray[np.float32]]]:
-    """Shape and float32 tensors of the acting half of an MlpPolicy; the critic stays behind."""
-    policy = _actor_critic(model)
-    hidden = [m for m in policy.mlp_extractor.policy_net if isinstance(m, torch.nn.Linear)]
-    action_net = policy.action_net
-    if not isinstance(action_net, torch.nn.Linear):
-        raise TypeError(f"{type(action_net).__name__} as the action layer; expected Linear")
-    layers = [*hidden, action_net]
+def network_of(model: Learner) -> tuple[NetworkShape, dict[str, NDArray[np.float32]]]:
+    """Shape and float32 tensors of the acting half of a model; the critic stays behind."""
+    acting = model.acting()
     weights: dict[str, NDArray[np.float32]] = {}
-    for index, layer in enumerate(layers):
-        name = "action" if index == len(layers) - 1 else f"policy.{index}"
+    inputs, width = acting.layers[0].in_features, 0
+    if (lstm := acting.lstm) is not None:
+        inputs, width = lstm.input_size, lstm.hidden_size
+        tensors = {name: _array(tensor) for name, tensor in lstm.named_parameters()}
+        weights["lstm.input"] = tensors["weight_ih_l0"]
+        weights["lstm.state"] = tensors["weight_hh_l0"]
+        weights["lstm.bias"] = tensors["bias_ih_l0"] + tensors["bias_hh_l0"]
+    for index, layer in enumerate(acting.layers):
+        name = "action" if index == len(acting.layers) - 1 else f"policy.{index}"
         weights[f"{name}.weight"] = _array(layer.weight)
         weights[f"{name}.bias"] = _array(layer.bias)
-    widths = (layers[0].in_features, *(layer.out_features for layer in layers))
-    return NetworkShape(tuple(int(w) for w in widths), ACTIVATIONS[policy.activation_fn]), weights
+    widths = (inputs, *(int(layer.out_features) for layer in acting.layers))
+    return NetworkShape(widths, ACTIVATIONS[acting.activation], width), weights
 
 
 def export(
-    model: PPO,
+    model: Learner,
     folder: Path,
-    actions: ActionTable,
     hold: int,
     training: Mapping[str, Any],
     onnx: bool = False,
@@ -77,7 +80,12 @@ def export(
     shape, weights = network_of(model)
     name = str(training["algorithm"])
     manifest = Manifest(
-        name=name, network=shape, actions=actions, hold=hold, training=dict(training)
+        name=name,
+        network=shape,
+        actions=model.codec.table,
+        hold=hold,
+        training=dict(training),
+        codec=model.codec,
     )
     files = {"card.md": card(name, hold, training).encode()}
     if onnx:
@@ -87,38 +95,55 @@ def export(
 
 
 def compare(
-    model: PPO, controller: LearnedController, rng: np.random.Generator, count: int = CHECKED
+    model: Learner, controller: LearnedController, rng: np.random.Generator, count: int = CHECKED
 ) -> Agreement:
-    """Deterministic actions of both on `count` random observations inside the features' bounds.
+    """Deterministic choices of both on `count` random observations inside the features' bounds.
 
-    Half of them have most features at a bound, where real ones often lie (an empty class).
+    Half of them have most features at a bound, where real ones often lie (an empty class). They are
+    served as episodes of SEQUENCE decisions, since a recurrent policy remembers.
     """
-    low, high = bounds(feature_table(controller.manifest.class_names))
+    manifest, network = controller.manifest, controller.network
+    low, high = bounds(manifest.features)
     observations = rng.uniform(low, high, (count, len(low))).astype(np.float32)
     at_bound = rng.random((count, len(low))) < 0.7
     at_bound[::2] = False
     edges = np.where(rng.random((count, len(low))) < 0.5, low, high).astype(np.float32)
     observations = np.where(at_bound, edges, observations)
-    theirs, _ = model.predict(observations, deterministic=True)
-    ours = np.stack([controller.network.action(row) for row in observations])
-    logits = np.stack([controller.network.logits(row) for row in observations])
-    gap = np.abs(logits - policy_logits(model, observations)).max()
-    return Agreement(count, int((ours != theirs).any(axis=1).sum()), float(gap))
+    observations = observations.reshape(-1, count // SEQUENCE, len(low))
+
+    mask = ActionMask(manifest.actions, manifest.features, Limits()) if manifest.masked else None
+    legal = None if mask is None else mask.legal(observations)
+    theirs = [manifest.codec.decode(rows) for rows in model.greedy(observations, legal)]
+    outputs, ours = [], []
+    for episode in observations.swapaxes(0, 1):
+        controller.reset(Limits())
+        outputs.append([network.outputs(row) for row in episode])
+        ours.append([network.choose(o, row) for o, row in zip(outputs[-1], episode, strict=True)])
+    wrong = (np.array(ours).swapaxes(0, 1) != np.stack(theirs)).any(axis=-1)
+    gap = np.abs(np.array(outputs).swapaxes(0, 1) - policy_outputs(model, observations)).max()
+    return Agreement(count, int(wrong.sum()), float(gap))
 
 
-def policy_logits(model: PPO, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The trainer's own logits, [n, sum(nvec)]."""
-    policy = _actor_critic(model)
+def policy_outputs(model: Learner, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What the trainer's own layers give, [T, R, outputs] of episodes [T, R, features]."""
+    layers, activation, lstm = model.acting()
     with torch.no_grad():
-        inputs = torch.as_tensor(observations, device=policy.device)
-        return _array(policy.action_net(policy.mlp_extractor.policy_net(inputs)))
+        x = torch.as_tensor(observations, device=model.device)
+        if lstm is not None:
+            x, _ = lstm(x)
+        for layer in layers[:-1]:
+            x = activation()(layer(x))
+        return _array(layers[-1](x))
 
 
 def onnx_logits(shape: NetworkShape, weights: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """The logits as an ONNX graph: `observation` [n, features] to `logits` [n, sum(nvec)].
+    """The outputs as an ONNX graph: `observation` [n, features] to `logits` [n, outputs].
 
-    Built node by node, since a chain of matrix products needs no tracing of a torch module.
+    Built node by node, since a chain of matrix products needs no tracing of a torch module. Raises
+    UserError for a recurrent policy, and without the package.
     """
+    if shape.lstm:
+        raise UserError("--onnx: a recurrent policy is not written as ONNX; omit it")
     if importlib.util.find_spec("onnx") is None:
         raise UserError(
             "--onnx: the package onnx is not installed; pip install 'draftgym[onnx]' or omit it"
@@ -157,7 +182,8 @@ def card(name: str, hold: int, training: Mapping[str, Any]) -> str:
     lines = [
         f"# {name}",
         "",
-        f"A speculation controller for DraftGym's engine, made {training['made']}.",
+        f"A speculation controller for DraftGym's engine, made {training['made']} by "
+        f"{training['algorithm']}.",
         f"- Decides depth, width and nodes by SLO class, every {hold} iterations; lossless.",
         f"- Trained on: {training['served']}.",
         f"- Training: {training['decisions']:,} decisions, {training['updates']} updates in "
@@ -169,13 +195,6 @@ def card(name: str, hold: int, training: Mapping[str, Any]) -> str:
         "- To run it: `policies.learned.LearnedController.load(PATH)`; needs NumPy, safetensors.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _actor_critic(model: PPO) -> ActorCriticPolicy:
-    policy = model.policy
-    if not isinstance(policy, ActorCriticPolicy):
-        raise TypeError(f"{type(policy).__name__} is no actor-critic policy")
-    return policy
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float32]:

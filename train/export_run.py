@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.classes import DEFAULT_CLASSES
 from engine.errors import UserError
-from policies.actions import ActionTable
 from policies.learned import LearnedController
 from policies.registry import exported_folder
+from train.algorithms.registry import ALGORITHMS
 from train.command_line import parse_with_files
 from train.config import ExportConfig, TrainConfig
 from train.run_folder import RunFolder, settings_files
@@ -23,7 +22,7 @@ from train.run_folder import RunFolder, settings_files
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from train.ppo import TimedPPO
+    from train.algorithms.base import Learner
 
 SEED = 0  # of the observations that are compared
 
@@ -35,14 +34,14 @@ def export_run(config: ExportConfig, console: Console) -> Path:
         TrainConfig, ["--resume", str(run.path)], "train.py", settings_files
     )
     from train.export import compare, export
-    from train.ppo import load_model
+    from train.saved_model import load_model
 
-    model = load_model(run.checkpoint if config.which == "last" else run.best)
+    algorithm = ALGORITHMS[settings.learning.policy]
+    model = load_model(run.checkpoint if config.which == "last" else run.best, algorithm)
     folder = config.out or run.controller
     controller = export(
         model,
         folder,
-        ActionTable(DEFAULT_CLASSES.names),
         settings.learning.decide_every,
         _figures(run, model, settings, config.which),
         config.onnx,
@@ -57,14 +56,14 @@ def export_run(config: ExportConfig, console: Console) -> Path:
             )
         console.print(
             f"check       all {found.observations:,} actions equal the trained policy's "
-            f"(logits differ by at most {found.largest_logit_difference:.1e})",
+            f"(outputs differ by at most {found.largest_difference:.1e})",
             highlight=False,
             soft_wrap=True,
         )
     return folder
 
 
-def _figures(run: RunFolder, model: TimedPPO, settings: TrainConfig, which: str) -> dict[str, Any]:
+def _figures(run: RunFolder, model: Learner, settings: TrainConfig, which: str) -> dict[str, Any]:
     """Those of the manifest that training wrote, where it got so far.
 
     Only the last model was compared, so the verdict is kept for that one alone.

@@ -1,6 +1,6 @@
 """A run's folder: what was asked, what happened, how to resume; complete or marked unfinished.
 
-Every file is written whole or not at all. What the files mean to a trainer is `train.ppo`'s.
+Every file is written whole or not at all. What they mean to a trainer is `train.saved_model`'s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eval.versions import versions
 from train.command_line import RUNS, as_toml
 from train.config import TrainConfig
 
-RUN_FORMAT = 1
+RUN_FORMAT = 2
 UNFINISHED = "unfinished"
 DONE = "DONE"
 
@@ -77,7 +77,10 @@ class RunFolder:
         return cls(path)
 
     def write_request(self, config: TrainConfig) -> None:
-        """config.toml, command.txt (one line a start) and versions.json."""
+        """config.toml, hyperparameters.yaml, command.txt (one line a start), versions.json."""
+        from train.algorithms.arguments import RUN_FILE, arguments_of
+
+        write_atomic(self.path / RUN_FILE, arguments_of(config).as_yaml())
         settings = replace(config, out=None, config=None, resume=None)
         write_atomic(self.path / "config.toml", as_toml(settings))
         command = self.path / "command.txt"

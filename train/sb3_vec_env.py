@@ -1,7 +1,8 @@
 """The batched serving environment as Stable-Baselines3 wants it: reset within the step that ends.
 
-What it serves is `envs.fleet`'s. Infos are a dict for each environment, as of a `DummyVecEnv` of
-single ones; the last observation of an episode stands in `terminal_observation`.
+What it serves is `envs.fleet`'s; what an algorithm's actions stand for, `policies.action_codec`'s.
+Infos are a dict for each environment, as of a `DummyVecEnv` of single ones; the last observation of
+an episode stands in `terminal_observation`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ import gymnasium
 import numpy as np
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
 
-from engine.protocol import Ints
+from engine.protocol import Bools, Ints
 from engine.snapshot_origin import Snapshot, check_origin
 from engine.snapshot_values import LeftOut
 from envs.fleet import ServeFleet, Step
 from envs.snapshot import MANY, made_on_of
+from policies.action_codec import ActionCodec, TierCodec
+from policies.action_mask import ActionMask
 from policies.features import Observation
+from train.action_space import space_of
+
+MASKS = "action_masks"
+"""The method by which sb3-contrib asks for masks."""
 
 
 class FleetVecEnv(VecEnv):
@@ -27,13 +34,16 @@ class FleetVecEnv(VecEnv):
 
     actions: Ints
 
-    def __init__(self, serving: ServeFleet) -> None:
+    def __init__(self, serving: ServeFleet, codec: ActionCodec | None = None) -> None:
+        """Actions are the codec's; without one they are tier indices [C · 4]."""
         self.serving = serving
+        self.codec = codec or TierCodec(serving.actions)
+        self.mask = ActionMask(serving.actions, serving.features, serving.fleet.limits)
         self.latest: Step | None = None
         """What the latest step brought, before anybody was reset."""
         self.acted: tuple[Ints, ...] = ()
         """Depth, width and nodes by class, [R, C] each, under which it was served."""
-        super().__init__(serving.replicas, serving.observation_space, serving.action_space)
+        super().__init__(serving.replicas, serving.observation_space, space_of(self.codec))
 
     def reset(self) -> Observation:
         """Begin an episode everywhere, with the seeds that `seed` left behind."""
@@ -44,9 +54,9 @@ class FleetVecEnv(VecEnv):
         self.reset_infos = _rows(self.serving.nothing())
         return self.serving.observe()
 
-    def step_async(self, actions: Ints) -> None:
-        """Take the actions [R, C · 4]."""
-        self.actions = actions
+    def step_async(self, actions: np.ndarray) -> None:
+        """Take the actions [R, …]."""
+        self.actions = self.codec.decode(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Step all, and begin the next episode where one is over; every array is fresh."""
@@ -69,6 +79,10 @@ class FleetVecEnv(VecEnv):
                 self.reset_infos[replica] = fresh[replica]
         return observation, step.reward, step.truncated, infos
 
+    def action_masks(self) -> Bools:
+        """[R, Σ nvec] the tiers of use to each environment as it stands."""
+        return self.mask.legal(self.serving.observe())
+
     def snapshot(self) -> Snapshot:
         """Every episode as it stands, what the latest step brought, and who draws the next."""
         kind = type(self).__name__
@@ -88,7 +102,10 @@ class FleetVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """The attribute of the environments, which have all in common."""
-        value = None if attr_name == "render_mode" else getattr(self.serving, attr_name)
+        if attr_name == "render_mode":
+            value = None
+        else:
+            value = getattr(self if attr_name == MASKS else self.serving, attr_name)
         return [value for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
@@ -104,7 +121,10 @@ class FleetVecEnv(VecEnv):
         indices: VecEnvIndices = None,
         **method_kwargs: Any,
     ) -> list[Any]:
-        """The environments are no objects of their own that could be called."""
+        """Masks; else the environments are no objects of their own that could be called."""
+        if method_name == MASKS:
+            masks = self.action_masks()
+            return [masks[index] for index in self._get_indices(indices)]
         raise NotImplementedError(f"{method_name}: a fleet's environments cannot be called")
 
     def env_is_wrapped(
@@ -118,7 +138,10 @@ class FleetVecEnv(VecEnv):
         return [None] * self.num_envs
 
 
-_FACE = ("num_envs", "observation_space", "action_space", "render_mode", "metadata")
+_FACE = (
+    *("codec", "mask"),
+    *("num_envs", "observation_space", "action_space", "render_mode", "metadata"),
+)
 CARRIER = replace(
     MANY,
     # Actions are handed over anew for every step.

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.atomic_write import write_atomic
-from engine.classes import DEFAULT_CLASSES
 from engine.workload import PromptSet, WorkloadConfig
 from eval.contenders import named
 from eval.versions import hardware
-from policies.actions import ActionTable
 from policies.learned import LearnedController
 from train import evaluation
 from train.command_line import crash_reports
@@ -34,7 +32,8 @@ if TYPE_CHECKING:
     from engine.drawing import Draw
     from engine.server import Server
     from eval.table import Report
-    from train.ppo import TimedPPO
+    from train.algorithms.arguments import Arguments
+    from train.algorithms.base import Learner
 
 RESULTS = "results.json"
 
@@ -73,7 +72,9 @@ def _run(
     stop: StopRequest,
 ) -> RunFolder:
     """What follows the loading."""
-    serving = config.serving
+    from train.algorithms.arguments import arguments_of
+
+    serving, arguments = config.serving, arguments_of(config)
     draw = evaluation.drawing(server, serving, work)
     draw(np.random.default_rng(config.seed))  # prompts that do not fit are told before training
     if resumed is None:
@@ -88,7 +89,7 @@ def _run(
         soft_wrap=True,
     )
     with crash_reports(run.path), stop:
-        model = _train(server, draw, config, run, console, stop)
+        model = _train(server, draw, config, arguments, run, console, stop)
         if stop.requested:
             return _stopped(run, "stopped while training", console)
         controller = _export(model, config, server, work, run, None)
@@ -112,22 +113,22 @@ def _train(
     server: Server,
     draw: Draw,
     config: TrainConfig,
+    arguments: Arguments,
     run: RunFolder,
     console: Console,
     stop: StopRequest,
-) -> TimedPPO:
-    from train.ppo import train_model
+) -> Learner:
+    from train.learning import train_model
 
-    total_s = 60.0 * config.learning.minutes
-    with ProgressLine(console, "train", total_s) as line:
-        model = train_model(server, draw, config, run, line, stop)
+    with ProgressLine(console, "train", 1.0) as line:
+        model = train_model(server, draw, config, arguments, run, line, stop)
     done = f"{model.num_timesteps:,} decisions and {model.updates:,} updates"
     console.print(f"{done} in {clock(model.trained_s)} minutes", highlight=False)
     if not model.updates:
-        needed = config.learning.rollout
+        needed, setting = model.first_update()
         console.print(
-            f"nothing was learned: an update needs {needed} decisions; train for longer "
-            "(--minutes) or lower --rollout"
+            f"nothing was learned: the first update needs {needed:,} decisions; train for longer "
+            f"(--minutes), or lower {setting} (--set)"
         )
     return model
 
@@ -164,7 +165,7 @@ def _results(report: Report, run: RunFolder) -> dict[str, Any]:
 
 
 def _export(
-    model: TimedPPO,
+    model: Learner,
     config: TrainConfig,
     server: Server,
     work: WorkloadConfig,
@@ -175,12 +176,11 @@ def _export(
 
     served = evaluation.headline(server, config.serving, work)
     training = training_figures(model, config, served, report)
-    actions = ActionTable(DEFAULT_CLASSES.names)
-    return export(model, run.controller, actions, config.learning.decide_every, training)
+    return export(model, run.controller, config.learning.decide_every, training)
 
 
 def training_figures(
-    model: TimedPPO, config: TrainConfig, served: str, report: Report | None
+    model: Learner, config: TrainConfig, served: str, report: Report | None
 ) -> dict[str, Any]:
     """Provenance and figures for manifest and card, JSON types only."""
     return {
@@ -228,7 +228,8 @@ def _stopped(run: RunFolder, state: str, console: Console) -> RunFolder:
 def _say_what_next(
     run: RunFolder, config: TrainConfig, report: Report | None, console: Console
 ) -> None:
-    serving = config.serving
+    serving, decisions = config.serving, config.learning.decisions
+    more = "" if decisions is None else f" --decisions {2 * decisions}"
     lines = [
         f"controller  {run.controller}",
         *([f"results     {run.path / RESULTS}"] if report is not None else []),
@@ -236,6 +237,6 @@ def _say_what_next(
         f"  python evaluate.py --policy {run.path} chain eagle3 --workload {serving.workload} "
         "--seeds 10",
         f"  tensorboard --logdir {run.path}",
-        f"  python train.py --resume {run.path} --minutes {2 * config.learning.minutes:g}",
+        f"  python train.py --resume {run.path} --minutes {2 * config.learning.minutes:g}{more}",
     ]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

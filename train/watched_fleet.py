@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from engine.protocol import Floats
 from envs.fleet import ServeFleet, Step
+from policies.action_codec import ActionCodec
 from train.sb3_vec_env import FleetVecEnv
 from train.window import REWARD, SPAN_S, TIME
 
@@ -22,8 +23,10 @@ ENDED = ("counted", "attained", "good_tokens")
 class WatchedFleet(FleetVecEnv):
     """Keeps what the last `span_s` engine seconds of every replica brought, across episodes."""
 
-    def __init__(self, serving: ServeFleet, span_s: float = SPAN_S) -> None:
-        super().__init__(serving)
+    def __init__(
+        self, serving: ServeFleet, span_s: float = SPAN_S, codec: ActionCodec | None = None
+    ) -> None:
+        super().__init__(serving, codec)
         self.span_s = span_s
         names = serving.actions.class_names
         self._columns = [

@@ -1,7 +1,8 @@
-"""What an engine did lately, watched from outside the environment: figures for bar and TensorBoard.
+"""One environment watched from outside: what its engine did lately, for bar and TensorBoard.
 
 Attainment and goodput are those of requests that ended within the last seconds of the engine's
-clock. The whole episode's figures are `eval.metrics`' and come when it is over.
+clock. The whole episode's figures are `eval.metrics`' and come when it is over. Actions pass
+through here, so an algorithm's are taken to tiers here, too (`policies.action_codec`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Any, SupportsFloat
 import gymnasium
 import numpy as np
 
-from engine.protocol import Ints
+from engine.protocol import Bools, Ints
 from engine.request import RequestRecord
 from envs.serve import ServeEnv
 from eval.metrics import attainment
+from policies.action_codec import ActionCodec, TierCodec
+from policies.action_mask import ActionMask
 from policies.features import Observation
+from train.action_space import space_of
 
 SPAN_S = 30.0
 TIME = "time/"
@@ -33,12 +37,22 @@ class Step:
     ended: tuple[RequestRecord, ...]
 
 
-class Watched(gymnasium.Wrapper[Observation, Ints, Observation, Ints]):
+class Watched(gymnasium.Wrapper[Observation, Any, Observation, Ints]):
     """Keeps the steps of the last `span_s` engine seconds, across episodes."""
 
-    def __init__(self, env: gymnasium.Env[Observation, Ints], span_s: float = SPAN_S) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env[Observation, Ints],
+        span_s: float = SPAN_S,
+        codec: ActionCodec | None = None,
+    ) -> None:
+        """Actions are the codec's; without one they are tier indices [C · 4]."""
         super().__init__(env)
         self.span_s = span_s
+        self.codec = codec or TierCodec(self.serving.actions)
+        self.action_space = space_of(self.codec)
+        self._mask: ActionMask | None = None
+        self._observed: Observation | None = None
         self.steps: deque[Step] = deque()
         self.elapsed_s = 0.0  # engine time that the window holds
         self._seen = 0
@@ -53,12 +67,22 @@ class Watched(gymnasium.Wrapper[Observation, Ints, Observation, Ints]):
     def reset(self, **options: Any) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode; the window goes on."""
         self._seen = 0
-        return super().reset(**options)
+        self._observed, info = super().reset(**options)
+        return self._observed, info
 
-    def step(self, action: Ints) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
+    def action_masks(self) -> Bools:
+        """[Σ nvec] the tiers of use as the environment stands."""
+        engine = self.serving.engine
+        assert engine is not None and self._observed is not None, "reset comes first"
+        if self._mask is None:
+            self._mask = ActionMask(self.serving.actions, self.serving.features, engine.limits)
+        return self._mask.legal(self._observed)
+
+    def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step, and note what ended before the engine is replaced."""
+        action = self.codec.decode(np.asarray(action)[None])[0]
         result = super().step(action)
-        info = result[-1]
+        self._observed, info = result[0], result[-1]
         engine = self.serving.engine
         records = engine.records() if engine is not None else []
         self.steps.append(Step(np.array(action), info, tuple(records[self._seen :])))

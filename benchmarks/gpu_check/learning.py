@@ -35,7 +35,8 @@ def learning(subject: Subject, budget: Budget) -> Findings:
             workload = Path(folder) / "tiny.toml"
             workload.write_text(TINY_WORKLOAD, encoding="utf-8")
             serving = Serving(backend="live", workload=str(workload), max_tokens=8)
-            settings = Learning(minutes=minutes, rollout=8, batch=8, epochs=1, decide_every=2)
+            short = ("n_steps=8", "batch_size=8", "n_epochs=1")
+            settings = Learning(minutes=minutes, decide_every=2, set=short)
         config = TrainConfig(settings, serving, Evaluation(0), out=Path(folder) / "run")
         run = train(config, lambda _: server, Console(file=io.StringIO()))
         manifest = json.loads((run.controller / "manifest.json").read_text(encoding="utf-8"))

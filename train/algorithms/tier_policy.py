@@ -1,4 +1,4 @@
-"""PPO's policy over tiers: every dimension of a `MultiDiscrete` action in one pass.
+"""Policies over tiers: every dimension of a `MultiDiscrete` action in one pass.
 
 Stable-Baselines3 makes a `Categorical` of each dimension, checks it and draws from it by itself.
 With a dozen dimensions and a small network that is most of a training step; here the dimensions are
@@ -11,6 +11,9 @@ from typing import Any, Self
 
 import torch
 from gymnasium import spaces
+from sb3_contrib.common.maskable.distributions import MaskableDistribution
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.distributions import MultiCategoricalDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
@@ -36,11 +39,15 @@ class TierDistribution(MultiCategoricalDistribution):
 
     def proba_distribution(self, action_logits: Tensor) -> Self:
         """Take these logits from now on."""
-        dimensions, most = self._shape
-        table = action_logits.new_full((len(action_logits), dimensions * most), ABSENT)
-        table = table.index_copy(1, self._table.to(action_logits.device), action_logits)
-        self.log_p = table.view(-1, dimensions, most).log_softmax(-1)
+        self.log_p = self._padded(action_logits).log_softmax(-1)
         return self
+
+    def _padded(self, values: Tensor) -> Tensor:
+        """[B, K_1 + … + K_D] as [B, D, K], ABSENT where a dimension has no such tier."""
+        dimensions, most = self._shape
+        table = values.new_full((len(values), dimensions * most), ABSENT)
+        table = table.index_copy(1, self._table.to(values.device), values)
+        return table.view(-1, dimensions, most)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """[B] of actions [B, D], all dimensions together."""
@@ -60,6 +67,21 @@ class TierDistribution(MultiCategoricalDistribution):
         return self.log_p.argmax(-1)
 
 
+class MaskableTierDistribution(TierDistribution, MaskableDistribution):
+    """The same, with tiers ruled out: each dimension must keep one."""
+
+    def apply_masking(self, masks: Any) -> None:
+        """Rule out the tiers whose mask [B, K_1 + … + K_D] is 0; None rules out nothing.
+
+        Called once for each `proba_distribution`, as sb3-contrib's policy does.
+        """
+        if masks is None:
+            return
+        given = torch.as_tensor(masks, dtype=self.log_p.dtype, device=self.log_p.device)
+        legal = self._padded(given.view(-1, len(self._table))) > 0
+        self.log_p = self.log_p.masked_fill(~legal, ABSENT).log_softmax(-1)
+
+
 class TierPolicy(ActorCriticPolicy):
     """Stable-Baselines3's `MlpPolicy` with the distribution above."""
 
@@ -67,4 +89,18 @@ class TierPolicy(ActorCriticPolicy):
         if not isinstance(self.action_space, spaces.MultiDiscrete):
             raise TypeError(f"actions are {self.action_space}; expected a MultiDiscrete of tiers")
         self.action_dist = TierDistribution(self.action_space.nvec.tolist())
+        super()._build(lr_schedule)
+
+
+class RecurrentTierPolicy(TierPolicy, RecurrentActorCriticPolicy):
+    """sb3-contrib's `MlpLstmPolicy` with the distribution above."""
+
+
+class MaskableTierPolicy(MaskableActorCriticPolicy):
+    """sb3-contrib's maskable `MlpPolicy` with the distribution above, masked."""
+
+    def _build(self, lr_schedule: Any) -> None:
+        if not isinstance(self.action_space, spaces.MultiDiscrete):
+            raise TypeError(f"actions are {self.action_space}; expected a MultiDiscrete of tiers")
+        self.action_dist = MaskableTierDistribution(self.action_space.nvec.tolist())
         super()._build(lr_schedule)

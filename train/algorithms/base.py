@@ -1,0 +1,92 @@
+"""What every algorithm here has beside Stable-Baselines3's own.
+
+A `Learner` stands before Stable-Baselines3's class in the bases of each algorithm: what a run must
+remember, how far training is, which layers act (for export) and how to start with small trees.
+What time does to rewards is `train.algorithms.timing`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import nn
+
+from policies.action_codec import ActionCodec
+
+CAUTION = 0.7  # in logits: of two neighbouring tiers the smaller is e^0.7 times as likely at first
+
+
+class Acting(NamedTuple):
+    """The half of a model that acts: perhaps an LSTM, then linear layers, activated but the last.
+
+    The last gives what the codec chooses by: logits, values, or inverse tanh.
+    """
+
+    layers: tuple[nn.Linear, ...]
+    activation: type[nn.Module]
+    lstm: nn.LSTM | None = None
+
+
+class Learner(BaseAlgorithm):
+    """Saved and loaded with the model: all of it but the replay buffer."""
+
+    POLICY: ClassVar[str | type] = "MlpPolicy"
+    FIXED: ClassVar[dict[str, Any]] = {}
+    """Arguments that make it discount by time, which nobody may set."""
+
+    codec: ActionCodec
+    trained_s: float = 0.0
+    best_reward: float = -math.inf
+    updates: int = 0
+    """Times that it learned from what it had collected."""
+    share_done: float = 0.0
+    """How much of training is behind, from 0 to 1; schedules go by it."""
+
+    def train(self, *args: Any, **options: Any) -> None:
+        """Learn from what was collected."""
+        super().train(*args, **options)  # type: ignore[misc]
+        self.updates += 1
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
+        # Stable-Baselines3 counts decisions to an end that a training by time does not know.
+        self._current_progress_remaining = 1.0 - self.share_done
+
+    def first_update(self) -> tuple[int, str]:
+        """Decisions before the first update, and the setting that says so."""
+        raise NotImplementedError
+
+    def acting(self) -> Acting:
+        """The layers that choose deterministic actions; they share their weights with the model."""
+        raise NotImplementedError
+
+    def start_small(self) -> None:
+        """Bias the untrained policy to small trees.
+
+        One that starts with all of them alike builds a queue in its first minute that it cannot
+        get rid of, and never sees a request served in time.
+        """
+        raise NotImplementedError
+
+    def greedy(self, observations: NDArray[np.float32], legal: Any = None) -> NDArray[Any]:
+        """Deterministic actions [T, R, …] of R episodes side by side, observations [T, R, F].
+
+        `legal` [T, R, Σ nvec] is for an algorithm with masks.
+        """
+        return np.stack([self.predict(rows, deterministic=True)[0] for rows in observations])
+
+
+def lower_bias(layer: nn.Module, by: NDArray[Any]) -> None:
+    """Take `by` [outputs] from the layer's bias."""
+    assert isinstance(layer, nn.Linear)
+    with torch.no_grad():
+        layer.bias.sub_(torch.from_numpy(np.asarray(by, dtype=np.float32)))
+
+
+def linear(layers: nn.Module) -> tuple[nn.Linear, ...]:
+    """The linear layers of a sequence, in order."""
+    return tuple(layer for layer in layers.children() if isinstance(layer, nn.Linear))
