@@ -24,6 +24,8 @@ PACKAGES = (
     "tokenizers",
     "safetensors",
     "tensorboard",
+    "sb3-contrib",
+    "optuna",
     "flashinfer-python",
     "nvidia-ml-py",
 )
