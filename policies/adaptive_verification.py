@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.kernels.best_prefixes import best_prefixes
 from engine.kernels.chain_margins import chain_margins
 from engine.kernels.logistic_moments import logistic_moments
 from engine.protocol import (
@@ -50,22 +51,6 @@ STEPS, REFIT, WARM_UP, LEAST = 7, 100, 3, 50
 FIRST_BIAS, RIDGE, SMALLEST_DETERMINANT = 1.5, 1e-3, 1e-12
 # Margins of −40 and, with the largest number below 1, about 37.
 LEAST_CHANCE, MOST_CHANCE = float(np.exp(-40.0)), 1.0 - 2.0**-53
-
-
-def best_prefixes(survival: Floats, size: Ints, requests: int, seconds: Floats) -> Bools:
-    """Which drafts [S, K] to verify, by survival [S, K] of chains of `size` [S] drafts.
-
-    `seconds` [more than all drafts] is a step's length with 0, 1, … drafts verified. Of equal
-    rates the smaller budget is taken, of equal survival the earlier draft.
-    """
-    step = np.arange(survival.shape[1])[:, None]
-    # Position by position, so that a stable sort puts the earlier of equals first.
-    chance = np.where(step < size, survival.T, -1.0).ravel()
-    likeliest = np.argsort(-chance, kind="stable")[: int(size.sum())]
-    tokens = requests + np.concatenate(([0.0], np.cumsum(chance[likeliest])))
-    kept = np.zeros(len(chance), np.bool_)
-    kept[likeliest[: int(np.argmax(tokens / seconds[: len(tokens)]))]] = True
-    return kept.reshape(survival.shape[::-1]).T
 
 
 class AcceptanceEstimator:
@@ -144,6 +129,7 @@ class AdaptiveVerification(Controller):
         nobody = np.zeros(0, np.int64)
         logistic_moments(self._margin[:0], self._margin[:0], nobody, nobody)
         self._margins(nobody, np.zeros((0, 1)))
+        best_prefixes(self._margin[:0], nobody, 0, np.ones(1))
 
     def plan(self, view: View) -> Plan:
         """All chains in full; `select` trims them."""

@@ -26,13 +26,14 @@ after which their code tries n-gram proposals again; 0 never does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import ClassVar
 
 import numpy as np
 
 from engine.errors import UserError
-from engine.protocol import Controller, Floats, Limits, Outcome, Plan, View, uniform_plan
+from engine.protocol import Controller, Limits, Outcome, Plan, View, uniform_plan
 from policies.parameters import check_whole
 from policies.spelling import spelled
 from policies.step_prices import required_pricing, step_prices
@@ -42,15 +43,14 @@ RATE, WEIGHT, INTERVAL, FAVOUR, RESERVE = 0.7, 0.15, 20, 1.1, 1.1
 LONGEST, PROBE = 8, 100
 
 
-def expected_tokens(rate: float, longest: int) -> Floats:
+def expected_tokens(rate: float, longest: int) -> list[float]:
     """Tokens a request emits with chains of 0…longest: 1 + α + … + α^k, also where α is 1."""
-    return np.array(list(accumulate(rate**k for k in range(longest + 1))))
+    return list(accumulate(rate**k for k in range(longest + 1)))
 
 
-def climb(scores: Floats) -> int:
+def climb(scores: Sequence[float]) -> int:
     """The last place before the scores first fail to rise."""
-    rising = scores.tolist()
-    return next((k for k, (a, b) in enumerate(pairwise(rising)) if b <= a), len(rising) - 1)
+    return next((k for k, (a, b) in enumerate(pairwise(scores)) if b <= a), len(scores) - 1)
 
 
 class TurboSpec(Controller):
@@ -119,18 +119,25 @@ class TurboSpec(Controller):
         depth = min(depth, view.limits.max_depth, view.limits.max_nodes)
         return uniform_plan(view.limits, depth, width=1, nodes=depth)
 
-    def goodput(self, view: View) -> Floats:
+    def goodput(self, view: View) -> list[float]:
         """Scores of chains of 0, 1, …: predicted tokens a second of the batch, k = 0 favoured."""
         limits, pricing = view.limits, required_pricing(view, self.name)
-        length = np.arange(min(self.longest, limits.max_depth, limits.max_nodes) + 1)
+        lengths = np.arange(min(self.longest, limits.max_depth, limits.max_nodes) + 1)
         requests = int(np.count_nonzero(view.active))
         prices = step_prices(view, pricing, width=1)
-        verify_s = pricing.verify_s(requests * (length + 1))
-        seconds = prices.before_verification_s(length) + verify_s
-        scores = requests * expected_tokens(self.rate, len(length) - 1) / seconds
-        scores[0] *= self.favour
-        held = view.context_tokens.sum(where=view.active) + requests * (length + 1)
-        return np.where(RESERVE * held > view.kv_total_tokens, 0.0, scores)
+        before_s = prices.before_verification_s(lengths)
+        tokens = requests * (lengths + 1)
+        seconds = (before_s + pricing.verify_s(tokens)).tolist()
+        held = int(view.context_tokens.sum(where=view.active))
+        scores = []
+        # Of a handful of numbers, on which NumPy would spend more time.
+        for length, emitted in enumerate(expected_tokens(self.rate, len(seconds) - 1)):
+            score = requests * emitted / seconds[length]
+            if length == 0:
+                score *= self.favour
+            fits = RESERVE * (held + requests * (length + 1)) <= view.kv_total_tokens
+            scores.append(score if fits else 0.0)
+        return scores
 
     def observe(self, outcome: Outcome) -> None:
         """The share of the judged drafts that was accepted goes into α."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import UserError
+from engine.kernels.best_prefixes import best_prefixes
 from engine.kernels.chain_margins import chain_margins
 from engine.kernels.logistic_moments import logistic_moments
 from engine.protocol import Candidates, Floats, Limits
@@ -17,10 +18,10 @@ from policies.adaptive_verification import (
     MOST_CHANCE,
     AcceptanceEstimator,
     AdaptiveVerification,
-    best_prefixes,
 )
 from tests.priced_views import priced_view
 from tests.test_adaptivespec import outcome_of
+from tests.twins.best_prefixes import best_prefixes as prefixes_twin
 from tests.twins.chain_margins import chain_margins as margins_twin
 from tests.twins.logistic_moments import logistic_moments as twin
 
@@ -50,6 +51,7 @@ def test_no_prefixes_are_better() -> None:
         rises = rng.choice([0.0, 0.125, 0.5, 3.0], int(size.sum()))
         seconds: Floats = float(rng.integers(1, 5)) + np.concatenate(([0.0], np.cumsum(rises)))
         kept = best_prefixes(survival, size, requests, seconds)
+        assert (kept == prefixes_twin(survival, size, requests, seconds)).all()
         best = max(
             (requests + sum(survival[r, :n].sum() for r, n in enumerate(taken)))
             / seconds[sum(taken)]

@@ -40,15 +40,15 @@ def test_goodput_by_hand() -> None:
 def test_expected_tokens() -> None:
     # (1 − 0.7³) / (1 − 0.7) = 2.19, and k + 1 where everything is accepted.
     assert expected_tokens(0.7, 2) == pytest.approx([1, 1.7, 2.19])
-    assert expected_tokens(1.0, 2).tolist() == [1, 2, 3]
-    assert expected_tokens(0.0, 2).tolist() == [1, 1, 1]
+    assert expected_tokens(1.0, 2) == [1, 2, 3]
+    assert expected_tokens(0.0, 2) == [1, 1, 1]
 
 
 def test_the_climb_ends_at_the_first_drop() -> None:
-    assert climb(np.array([1.0, 2.0, 1.9, 5.0])) == 1
-    assert climb(np.array([1.0, 1.0, 5.0])) == 0  # no rise is a drop, as in the source
-    assert climb(np.array([1.0, 2.0, 3.0])) == 2
-    assert climb(np.array([1.0])) == 0
+    assert climb([1.0, 2.0, 1.9, 5.0]) == 1
+    assert climb([1.0, 1.0, 5.0]) == 0  # no rise is a drop, as in the source
+    assert climb([1.0, 2.0, 3.0]) == 2
+    assert climb([1.0]) == 0
 
 
 def test_the_climb_finds_the_best_where_there_is_one_peak() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from engine.kernels.descending import descending
 from engine.protocol import Bools, Floats, Ints
 
 
@@ -50,7 +51,7 @@ def keep_paying(
                 chance[n] = probability[s, i]
                 where[n] = s * most + i
                 n += 1
-    for count, place in enumerate(np.argsort(-chance[:n], kind="mergesort")):
+    for count, place in enumerate(descending(chance[:n])):
         f = chance[place]
         if discount * f * seconds[count] <= tokens * (seconds[count + 1] - seconds[count]):
             break
