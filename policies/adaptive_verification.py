@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.kernels.best_prefixes import best_prefixes
-from engine.kernels.chain_margins import chain_margins
+from engine.kernels.chain_margins import chain_margins, chances
 from engine.kernels.logistic_moments import logistic_moments
 from engine.protocol import (
     Bools,
@@ -71,10 +71,9 @@ class AcceptanceEstimator:
         self._gradient = np.zeros((2, positions))
         self._seen = np.zeros(positions)
 
-    def predict(self, margin: Floats) -> Floats:
-        """c [S, K] for margins [S, K]."""
-        with np.errstate(over="ignore"):  # of what is all but impossible
-            return 1.0 / (1.0 + np.exp(-(self.weight * margin + self.bias)))
+    def predict(self, margin: Floats) -> tuple[Floats, Floats]:
+        """c for margins [S, K], and its product up to each draft."""
+        return chances(margin, self.weight, self.bias)
 
     def learn(self, margin: Floats, predicted: Floats, admitted: Ints, accepted: Ints) -> None:
         """A step's verification: so many drafts of each request admitted, so many accepted [n]."""
@@ -129,6 +128,7 @@ class AdaptiveVerification(Controller):
         nobody = np.zeros(0, np.int64)
         logistic_moments(self._margin[:0], self._margin[:0], nobody, nobody)
         self._margins(nobody, np.zeros((0, 1)))
+        self.estimator.predict(self._margin[:0])
         best_prefixes(self._margin[:0], nobody, 0, np.ones(1))
 
     def plan(self, view: View) -> Plan:
@@ -140,13 +140,12 @@ class AdaptiveVerification(Controller):
         """The best prefixes over the batch."""
         size = np.where(view.active, np.minimum(candidates.size, self.steps), 0)
         self._margin = self._margins(size, candidates.probability)
-        self._predicted = self.estimator.predict(self._margin)
+        self._predicted, survival = self.estimator.predict(self._margin)
         kept = np.zeros(candidates.parent.shape, np.bool_)
         most = min(self.steps, candidates.parent.shape[1])
         if self.estimator.fits < self.warm_up:
             kept[:, :most] = np.arange(most) < size[:, None]
         else:
-            survival: Floats = np.cumprod(self._predicted, axis=1, dtype=np.float64)
             requests = int(np.count_nonzero(view.active))
             seconds = self._seconds(view, plan, requests, int(size.sum()))
             kept[:, :most] = best_prefixes(survival, size, requests, seconds)[:, :most]

@@ -39,7 +39,7 @@ import numpy as np
 
 from engine.errors import UserError
 from engine.kernels.best_trees import best_trees
-from engine.kernels.tree_positions import positions
+from engine.kernels.tree_positions import in_tree
 from engine.protocol import (
     NODE_TIERS,
     Bools,
@@ -142,7 +142,8 @@ class Sequoia(Controller):
         self._plans = 0
         self._probing = False
         # The first call loads the kernel, which must not be charged to a decision.
-        positions(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), self.tree.child)
+        nobody, none = np.zeros(1, np.bool_), np.zeros(1, np.int64)
+        in_tree(nobody, none, none[None], self.tree.child)
 
     @property
     def acceptance(self) -> Floats:
@@ -186,8 +187,7 @@ class Sequoia(Controller):
             size = np.where(view.active, np.minimum(candidates.size, plan.nodes), 0)
             probed: Bools = np.arange(candidates.parent.shape[1]) < size[:, None]
             return probed
-        size = np.where(view.active, candidates.size, 0)
-        return positions(size, candidates.parent, self.tree.child) > 0
+        return in_tree(view.active, candidates.size, candidates.parent, self.tree.child)
 
     def observe(self, outcome: Outcome) -> None:
         """After a probe: which child's token the target chose."""

@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import UserError
 from engine.kernels.best_prefixes import best_prefixes
-from engine.kernels.chain_margins import chain_margins
+from engine.kernels.chain_margins import chain_margins, chances
 from engine.kernels.logistic_moments import logistic_moments
 from engine.protocol import Candidates, Floats, Limits
 from policies import registry
@@ -91,7 +91,7 @@ def test_a_newton_step_by_hand() -> None:
     # Δb = (−0.597586 · 0.635149 − 0.298293 · 0.364851) / 0.0898745 = −5.434119.
     estimator = AcceptanceEstimator(1, refit=1, least=2)
     margin = np.array([[2.0], [0.0]])
-    predicted = estimator.predict(margin)
+    predicted, _ = estimator.predict(margin)
     assert predicted[:, 0] == pytest.approx([0.817574, 0.817574], abs=1e-6)
     estimator.learn(margin, predicted, np.array([1, 1]), np.array([1, 0]))
     assert estimator.weight[0] == pytest.approx(3.323078, abs=2e-4)
@@ -103,10 +103,10 @@ def test_only_positions_that_were_reached_and_verified_teach() -> None:
     margin = np.array([[0.0] * 3, [2.0] * 3])
     before = estimator.bias.copy()
     # Three admitted and the first rejected: the others were not reached. One admitted, accepted.
-    estimator.learn(margin, estimator.predict(margin), np.array([3, 1]), np.array([0, 1]))
+    estimator.learn(margin, estimator.predict(margin)[0], np.array([3, 1]), np.array([0, 1]))
     assert estimator.bias[0] != before[0] and (estimator.bias[1:] == before[1:]).all()
     few = AcceptanceEstimator(1, refit=1, least=3)
-    few.learn(margin[:, :1], few.predict(margin[:, :1]), np.array([1, 1]), np.array([0, 1]))
+    few.learn(margin[:, :1], few.predict(margin[:, :1])[0], np.array([1, 1]), np.array([0, 1]))
     assert few.bias[0] == 1.5 and few.fits == 1
 
 
@@ -123,7 +123,7 @@ def test_moments_are_the_twins() -> None:
 def test_a_slope_that_would_turn_negative_is_refused() -> None:
     estimator = AcceptanceEstimator(1, refit=1, least=1)
     margin = np.array([[3.0], [0.0]])
-    estimator.learn(margin, estimator.predict(margin), np.array([1, 1]), np.array([0, 1]))
+    estimator.learn(margin, estimator.predict(margin)[0], np.array([1, 1]), np.array([0, 1]))
     assert estimator.weight[0] == 0.0 and estimator.bias[0] == 1.5
 
 
@@ -133,7 +133,7 @@ def test_the_estimator_finds_a_logistic() -> None:
     for _ in range(400):
         margin = rng.uniform(-3, 6, (32, 1))
         accepted = (rng.random(32) < 1 / (1 + np.exp(-(0.8 * margin[:, 0] - 1.0)))).astype(int)
-        estimator.learn(margin, estimator.predict(margin), np.ones(32, int), accepted)
+        estimator.learn(margin, estimator.predict(margin)[0], np.ones(32, int), accepted)
     assert estimator.fits == 20
     assert estimator.weight[0] == pytest.approx(0.8, abs=0.15)
     assert estimator.bias[0] == pytest.approx(-1.0, abs=0.35)
@@ -156,6 +156,17 @@ def test_margins_are_the_twins() -> None:
     for row, path in zip(found.tolist(), paths, strict=True):
         wanted = margins_twin(path[:3], LEAST_CHANCE, MOST_CHANCE)
         assert row[: len(wanted)] == pytest.approx(wanted)
+
+
+def test_chances_are_logistic_and_survival_their_product() -> None:
+    rng = np.random.default_rng(4)
+    margin = rng.normal(0, 400, (30, 4))  # far enough that exponentials overflow
+    weight, bias = rng.random(4) * 3, rng.normal(0, 2, 4)
+    own, survival = chances(margin, weight, bias)
+    with np.errstate(over="ignore"):
+        wanted = 1 / (1 + np.exp(-(weight * margin + bias)))
+    assert own == pytest.approx(wanted) and (own == 0).any() and (own == 1).any()
+    assert survival == pytest.approx(np.cumprod(wanted, axis=1))
 
 
 def test_full_chains_until_the_estimator_is_warm_then_what_pays() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import UserError
 from engine.kernels.best_trees import best_trees
-from engine.kernels.tree_positions import positions
+from engine.kernels.tree_positions import in_tree
 from engine.protocol import NODE_TIERS, Candidates, Limits
 from policies import registry
 from policies.sequoia import Sequoia, Table, Tree, shared_out, tree_of
@@ -102,22 +102,24 @@ def drafted() -> Candidates:
     return Candidates(np.array([6, 4]), parent, depth, depth, np.full((2, 6), 0.5))
 
 
-def test_candidates_take_their_positions() -> None:
+def test_candidates_with_a_position_are_in_the_tree() -> None:
     # Root 0 with children 1 (child 3) and 2 (children 4 and 5).
     child = np.full((7, 2), -1)
     child[0], child[1, 0], child[2] = (1, 2), 3, (4, 5)
-    given = drafted()
-    found = positions(given.size, given.parent, child)
-    assert found.tolist() == [[1, 2, 3, -1, 4, 5], [1, 2, 4, 5, -1, -1]]
+    given, both = drafted(), np.ones(2, np.bool_)
+    found = in_tree(both, given.size, given.parent, child).astype(int)
+    assert found.tolist() == [[1, 1, 1, 0, 1, 1], [1, 1, 1, 1, 0, 0]]
+    second = in_tree(np.array([False, True]), given.size, given.parent, child).astype(int)
+    assert second.tolist() == [[0] * 6, found[1].tolist()]
     # Ranks beyond the tree's have no position.
     chain = np.array([[1], [2], [-1], [-1]])
-    assert positions(given.size, given.parent, chain).tolist() == [
-        [1, -1, 2, -1, -1, -1],
-        [1, -1, -1, -1, -1, -1],
+    assert in_tree(both, given.size, given.parent, chain).astype(int).tolist() == [
+        [1, 0, 1, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0],
     ]
 
 
-def test_positions_are_the_twins() -> None:
+def test_the_tree_is_the_twins() -> None:
     rng = np.random.default_rng(1)
     table = Table(*best_trees(np.array([0.5, 0.3, 0.1]), 20, 5))
     for nodes in range(2, 20):
@@ -129,7 +131,8 @@ def test_positions_are_the_twins() -> None:
             parent[s, : size[s]], depth[s, : size[s]] = np.array(slot).T
         given = Candidates(size, parent, depth, depth, np.ones(depth.shape))
         real = np.arange(parent.shape[1]) < size[:, None]
-        assert np.array_equal(positions(size, parent, tree.child), twin(given, real, tree))
+        found = in_tree(np.ones(5, np.bool_), size, parent, tree.child)
+        assert np.array_equal(found, twin(given, real, tree) >= 0)
 
 
 def random_beam(rng: np.random.Generator) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Twin of `engine.kernels.tree_positions.positions`: layer by layer, all slots at once."""
+"""Twin of `engine.kernels.tree_positions`: layer by layer, all slots at once."""
 
 from __future__ import annotations
 
