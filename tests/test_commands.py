@@ -17,7 +17,7 @@ from train.evaluation import load_server, seconds_a_run, served_workload
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ("train", "evaluate", "export", "record", "tune")
-HEAVY = ("torch", "stable_baselines3", "numba", "gymnasium", "transformers", "scipy")
+HEAVY = ("torch", "stable_baselines3", "numba", "gymnasium", "transformers", "scipy", "optuna")
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from train.callbacks import JsonLines
 from train.command_line import as_toml, file_arguments, parse
 from train.config import Serving, TrainConfig
 from train.interrupt import StopRequest
-from train.run_folder import RUN_FORMAT, RunFolder
+from train.run_folder import RunFolder
 
 
 def test_a_second_signal_breaks_off() -> None:
@@ -31,7 +31,11 @@ def test_a_second_signal_breaks_off() -> None:
 
 def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "versions.json").write_text('{"run_format": 99}')
-    with pytest.raises(UserError, match=f"format 99; this DraftGym reads format {RUN_FORMAT}"):
+    with pytest.raises(UserError, match=r"holds no config\.toml"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "config.toml").touch()
+    reads = RunFolder.KIND.format
+    with pytest.raises(UserError, match=f"format 99; this DraftGym reads format {reads}"):
         RunFolder.open(tmp_path)
 
 

@@ -104,7 +104,7 @@ def test_run_folder_is_complete(done: tuple[RunFolder, str]) -> None:
     assert not [name for name in present if name.endswith(".tmp")]
     assert run.is_done
     stamp = json.loads((run.path / "versions.json").read_text())
-    assert stamp["run_format"] == run_folder.RUN_FORMAT
+    assert stamp["run_format"] == run_folder.RunFolder.KIND.format
     assert stamp["hardware"]["cores"] >= 1
     assert f"tensorboard --logdir {run.path}" in printed
     assert "2 paired seeds" in printed

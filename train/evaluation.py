@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
-from engine.errors import UserError
 from engine.protocol import Controller
 from engine.workload import PRESETS, PromptSet, WorkloadConfig, workload
 from engine.workload.arrivals import counts_in_capacity
@@ -26,6 +25,7 @@ from engine.workload.unapplied import left_out
 from eval.compare import ARRIVING, over
 from eval.contenders import named, subject_of
 from eval.slug import slug
+from train.command_folder import make_out
 from train.command_line import RUNS
 from train.config import DEFAULT_DRAFTER, DEFAULT_MODEL, EvaluateConfig, Serving
 
@@ -237,12 +237,7 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
 
     out = config.out or RUNS / f"evaluate-{slug(shown.name)}-{datetime.now():%Y%m%d-%H%M%S}"
     if config.out is not None:
-        try:  # told now, not when the results are there
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"--out {out}: the folder cannot be made ({error.strerror}); name another"
-            ) from error
+        make_out(out)  # what keeps it from being made is told now, not when the results are there
     subject = subject_of(config.policy, list(controllers))
     rng = np.random.default_rng(config.seed)
     with closing(load_server(serving)) as server, StopRequest() as stop:

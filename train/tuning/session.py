@@ -64,7 +64,7 @@ def tune(
     for trace in {*config.served_traces, *config.test_traces}:
         evaluation.served_workload(replace(config.serving, workload=trace))
     folder, plan, study = _opened(config, subject)
-    folder.write_request(config)
+    folder.write_asked(config)
     make_judge = partial(judging, config, folder.path, load_server)
     with crash_reports(folder.path), stop, make_judge() as judge:
         work_load = judge.bench.workload(config.served_traces[0])
