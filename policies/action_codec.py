@@ -26,10 +26,9 @@ Outputs = NDArray[np.float32]
 
 MOST_PRESETS = 256
 PRESETS_VERSION = 1
-# Depth, width and nodes. Chains and trees from one token to all that the engine can draft, each
-# about half as much again as the one before it.
+# Depth, width and nodes beside speculation off. Chains and trees from one token to all that the
+# engine can draft, each about half as much again as the one before it.
 PLANS = (
-    (0, 1, 2),
     *((1, 1, 2), (2, 1, 2), (3, 1, 4), (4, 1, 4), (6, 1, 8)),
     *((1, 4, 4), (2, 2, 4), (2, 4, 8), (3, 2, 8), (3, 4, 8), (3, 4, 16)),
     *((4, 4, 16), (4, 8, 32), (6, 4, 16), (6, 8, 32)),
@@ -232,16 +231,15 @@ class BoxCodec:
 
 
 def presets_of(table: ActionTable, groups: Sequence[Sequence[str]]) -> PresetCodec:
-    """PLANS for each of the groups, those whose depth, width and nodes the table has as tiers."""
+    """Speculation off, and PLANS whose depth, width and nodes are tiers, for each of the groups."""
     tiers = (table.depths, table.widths, table.nodes)
-    plans = [
+    off = (0,) * len(DIMENSIONS)
+    drafting = (
         (*(of.index(value) for of, value in zip(tiers, plan, strict=True)), 0)
         for plan in PLANS
         if all(value in of for of, value in zip(tiers, plan, strict=True))
-    ]
-    off = (0,) * len(DIMENSIONS)
-    plans = [off, *(plan for plan in plans if plan[0] > 0)]
-    return PresetCodec(table, tuple(tuple(group) for group in groups), tuple(plans))
+    )
+    return PresetCodec(table, tuple(tuple(group) for group in groups), (off, *drafting))
 
 
 def codec_from_dict(values: Any, table: ActionTable) -> ActionCodec:

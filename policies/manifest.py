@@ -38,7 +38,8 @@ class Manifest:
 
     name: str
     network: NetworkShape
-    actions: ActionTable
+    codec: ActionCodec
+    """What the network's outputs stand for, and the action table."""
     normaliser: Normaliser | None = None
     hold: int = 1
     """Iterations for which a decision stands (the environment's decide_every)."""
@@ -46,14 +47,8 @@ class Manifest:
     """Figures and provenance, free in form, JSON types only."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 by file name; filled in by `policies.learned.write_controller`."""
-    codec: ActionCodec = None  # type: ignore[assignment]
-    """What the network's outputs stand for; none given: a tier of every dimension."""
 
     def __post_init__(self) -> None:
-        if self.codec is None:
-            object.__setattr__(self, "codec", TierCodec(self.actions))
-        if self.codec.table != self.actions:
-            raise UserError("manifest: the codec is of another action table; use one for both")
         if not isinstance(self.name, str) or not self.name:
             raise UserError(f"manifest: name is {self.name!r}; expected some text")
         if type(self.hold) is not int or self.hold < 1:
@@ -77,6 +72,11 @@ class Manifest:
                 f"manifest: the normaliser has {len(self.normaliser.mean)} entries; expected "
                 f"{inputs}, one for each feature"
             )
+
+    @property
+    def actions(self) -> ActionTable:
+        """The tiers that are chosen from."""
+        return self.codec.table
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -174,7 +174,6 @@ def _manifest_of(values: dict[str, Any]) -> Manifest:
     return Manifest(
         name=values["name"],
         network=NetworkShape(tuple(network["layers"]), network["activation"], network["lstm"]),
-        actions=actions,
         codec=codec_from_dict(values["codec"], actions),
         normaliser=None
         if normaliser is None

@@ -31,12 +31,13 @@ GLOBAL = presets_of(TABLE, [TABLE.class_names])
 
 
 def test_presets_are_all_pairs_of_the_plans() -> None:
-    assert STRICT.outputs == len(PLANS) ** 2 == MOST_PRESETS and GLOBAL.outputs == len(PLANS)
+    plans = ((0, 1, 2), *PLANS)
+    assert STRICT.outputs == len(plans) ** 2 == MOST_PRESETS and GLOBAL.outputs == len(plans)
     assert len({tuple(row) for row in STRICT.presets.tolist()}) == MOST_PRESETS
     for number in (0, 1, 16, 77, 255):
         plan = TABLE.decode(STRICT.decode(np.array([number]))[0])
-        strict, rest = divmod(number, len(PLANS))
-        wished = [PLANS[strict], PLANS[rest], PLANS[rest]]
+        strict, rest = divmod(number, len(plans))
+        wished = [plans[strict], plans[rest], plans[rest]]
         assert list(zip(plan.depth, plan.width, plan.nodes, strict=True)) == wished
     assert (STRICT.presets[0] == 0).all(), "speculation off is preset 0"
     both = GLOBAL.decode(np.array([[3], [5]]))

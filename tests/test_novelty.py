@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.protocol import View
+from policies.action_codec import TierCodec
 from policies.features import feature_table, observe
 from policies.held import held
 from policies.manifest import Manifest
@@ -51,7 +52,7 @@ def manifest(spread: float) -> Manifest:
     count = len(feature_table(TABLE.class_names))
     mean = observe(VIEW, TABLE.off()).tolist()
     shape = NetworkShape((count, int(TABLE.nvec.sum())))
-    return Manifest("m", shape, TABLE, Normaliser(tuple(mean), (spread**2,) * count))
+    return Manifest("m", shape, TierCodec(TABLE), Normaliser(tuple(mean), (spread**2,) * count))
 
 
 def test_training_views_are_those_near_the_normalisers_mean() -> None:

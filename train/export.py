@@ -82,10 +82,9 @@ def export(
     manifest = Manifest(
         name=name,
         network=shape,
-        actions=model.codec.table,
+        codec=model.codec,
         hold=hold,
         training=dict(training),
-        codec=model.codec,
     )
     files = {"card.md": card(name, hold, training).encode()}
     if onnx:

@@ -43,6 +43,7 @@ class FleetVecEnv(VecEnv):
         """What the latest step brought, before anybody was reset."""
         self.acted: tuple[Ints, ...] = ()
         """Depth, width and nodes by class, [R, C] each, under which it was served."""
+        self._observed: Observation | None = None
         super().__init__(serving.replicas, serving.observation_space, space_of(self.codec))
 
     def reset(self) -> Observation:
@@ -52,7 +53,8 @@ class FleetVecEnv(VecEnv):
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = _rows(self.serving.nothing())
-        return self.serving.observe()
+        self._observed = observed = self.serving.observe()
+        return observed
 
     def step_async(self, actions: np.ndarray) -> None:
         """Take the actions [R, …]."""
@@ -77,11 +79,13 @@ class FleetVecEnv(VecEnv):
             fresh = _rows(self.serving.nothing())
             for replica in over:
                 self.reset_infos[replica] = fresh[replica]
+        self._observed = observation
         return observation, step.reward, step.truncated, infos
 
     def action_masks(self) -> Bools:
         """[R, Σ nvec] the tiers of use to each environment as it stands."""
-        return self.mask.legal(self.serving.observe())
+        assert self._observed is not None, "reset comes first"
+        return self.mask.legal(self._observed)
 
     def snapshot(self) -> Snapshot:
         """Every episode as it stands, what the latest step brought, and who draws the next."""
@@ -95,7 +99,8 @@ class FleetVecEnv(VecEnv):
         """
         check_origin(snapshot, type(self).__name__, made_on_of(self.serving))
         CARRIER.unpack(snapshot.state, self)
-        return self.serving.observe()
+        self._observed = observed = self.serving.observe()
+        return observed
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -144,8 +149,11 @@ _FACE = (
 )
 CARRIER = replace(
     MANY,
-    # Actions are handed over anew for every step.
-    left_out={**MANY.left_out, FleetVecEnv: LeftOut(constant=_FACE, rebuilt=("actions",))},
+    # Actions are handed over anew for every step; what was observed follows from the rest.
+    left_out={
+        **MANY.left_out,
+        FleetVecEnv: LeftOut(constant=_FACE, rebuilt=("actions", "_observed")),
+    },
 )
 """What a snapshot carries."""
 

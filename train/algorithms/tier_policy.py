@@ -7,7 +7,7 @@ the rows of one padded table. Probabilities, entropies and modes are the same (a
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from gymnasium import spaces
@@ -82,25 +82,29 @@ class MaskableTierDistribution(TierDistribution, MaskableDistribution):
         self.log_p = self.log_p.masked_fill(~legal, ABSENT).log_softmax(-1)
 
 
-class TierPolicy(ActorCriticPolicy):
+class _OverTiers:
+    """Stands before a policy of Stable-Baselines3 and gives it a distribution over tiers."""
+
+    DISTRIBUTION: ClassVar[type[TierDistribution]] = TierDistribution
+    action_space: spaces.Space[Any]
+    action_dist: Any
+
+    def _build(self, lr_schedule: Any) -> None:
+        if not isinstance(self.action_space, spaces.MultiDiscrete):
+            raise TypeError(f"actions are {self.action_space}; expected a MultiDiscrete of tiers")
+        self.action_dist = self.DISTRIBUTION(self.action_space.nvec.tolist())
+        super()._build(lr_schedule)  # type: ignore[misc]
+
+
+class TierPolicy(_OverTiers, ActorCriticPolicy):
     """Stable-Baselines3's `MlpPolicy` with the distribution above."""
 
-    def _build(self, lr_schedule: Any) -> None:
-        if not isinstance(self.action_space, spaces.MultiDiscrete):
-            raise TypeError(f"actions are {self.action_space}; expected a MultiDiscrete of tiers")
-        self.action_dist = TierDistribution(self.action_space.nvec.tolist())
-        super()._build(lr_schedule)
+
+class RecurrentTierPolicy(_OverTiers, RecurrentActorCriticPolicy):
+    """sb3-contrib's `MlpLstmPolicy` with the same."""
 
 
-class RecurrentTierPolicy(TierPolicy, RecurrentActorCriticPolicy):
-    """sb3-contrib's `MlpLstmPolicy` with the distribution above."""
+class MaskableTierPolicy(_OverTiers, MaskableActorCriticPolicy):
+    """sb3-contrib's maskable `MlpPolicy` with the same, masked."""
 
-
-class MaskableTierPolicy(MaskableActorCriticPolicy):
-    """sb3-contrib's maskable `MlpPolicy` with the distribution above, masked."""
-
-    def _build(self, lr_schedule: Any) -> None:
-        if not isinstance(self.action_space, spaces.MultiDiscrete):
-            raise TypeError(f"actions are {self.action_space}; expected a MultiDiscrete of tiers")
-        self.action_dist = MaskableTierDistribution(self.action_space.nvec.tolist())
-        super()._build(lr_schedule)
+    DISTRIBUTION = MaskableTierDistribution
