@@ -18,7 +18,14 @@ from engine.protocol import Bools, Floats, Ints
 from engine.replay.fleet.state import FleetPlan, FleetState, Record
 from engine.replay.fleet.steps import hand_over, serve_replica, wipe_ended, wipe_tally
 from envs.reward import MOST_LATE_TOKENS, MOST_WAITING_TOKENS, GoodputReward
-from policies.fleet_features import Scales, Scratch, age_queue, observe_replica
+from policies.fleet_features import (
+    Scales,
+    Scratch,
+    age_queue,
+    class_token_s,
+    observe_replica,
+    slack_tokens,
+)
 
 DIMENSIONS = 4  # entries of an action for each class; the last is the margin, which is always 1
 
@@ -201,9 +208,8 @@ def late_tokens_of(r: int, fleet: FleetState) -> float:
     clock_s, total = fleet.replicas[r].clock_s, 0.0
     for s in range(fleet.slots.shape[1]):
         slot = fleet.slots[r, s]
-        if slot.decoding and np.isfinite(slot.tpot_s):
-            slack = slot.emitted - 1.0 - (clock_s - slot.first_token_s) / slot.tpot_s
-            total += min(max(-slack, 0.0), MOST_LATE_TOKENS)
+        if slot.decoding:
+            total += min(max(-slack_tokens(slot, clock_s), 0.0), MOST_LATE_TOKENS)
     return total
 
 
@@ -213,9 +219,7 @@ def waiting_of(r: int, fleet: FleetState, unloaded_tpot_s: float, oldest_s: Floa
     age_queue(r, fleet, oldest_s)
     most = 0.0
     for c in range(len(oldest_s)):
-        objective_s = fleet.classes[c].tpot_s
-        token_s = objective_s if np.isfinite(objective_s) else unloaded_tpot_s
-        most = max(most, oldest_s[c] / token_s)
+        most = max(most, oldest_s[c] / class_token_s(c, fleet, unloaded_tpot_s))
     return min(most / MOST_WAITING_TOKENS, 1.0)
 
 

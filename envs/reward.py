@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from engine.errors import UserError
-from engine.protocol import Floats, Outcome, View
+from engine.protocol import Outcome, View
 from engine.request import RequestRecord
+from policies.features import class_token_s
 
 STAGES = ("prefill", "draft", "select", "verify", "controller", "other")
 PARTS = ("valid", "violations", "time", "tail", "waiting", "energy", "switching")
@@ -76,14 +77,8 @@ def standing_of(view: View) -> Standing:
     late = np.minimum(np.maximum(-view.slack_tokens, 0.0), MOST_LATE_TOKENS)
     # One after the other, as the fleet's kernel adds.
     total = np.cumsum(np.where(view.active, late, 0.0))
-    waited = view.oldest_queued_s / token_times_s(view)
+    waited = view.oldest_queued_s / class_token_s(view)
     return Standing(float(total[-1]), min(float(waited.max()) / MOST_WAITING_TOKENS, 1.0))
-
-
-def token_times_s(view: View) -> Floats:
-    """[C] seconds a token by the class's objective, else by ordinary decoding alone."""
-    objective_s = view.class_tpot_objective_s
-    return np.where(np.isfinite(objective_s), objective_s, view.unloaded_tpot_s)
 
 
 @dataclass(frozen=True)

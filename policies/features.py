@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.protocol import View
+from engine.protocol import Floats, View
 from policies.actions import PlanByClass
 
 POSITIONS = 6
@@ -156,9 +156,7 @@ def observe(view: View, previous: PlanByClass) -> Observation:
     np.minimum.at(slack_min, slo_class, slack)
     since = np.full((n_classes, POSITIONS), float(SINCE_ITERATIONS))
     np.minimum.at(since[:, :held], slo_class, view.since_proposed[rows, :held])
-    # A class without an objective has its queue measured in unloaded token times.
-    objective_s = view.class_tpot_objective_s
-    token_s = np.where(np.isfinite(objective_s), objective_s, view.unloaded_tpot_s)
+    token_s = class_token_s(view)
 
     size = n_classes * len(_CLASS_FEATURES)
     out = np.empty(size + len(_ENGINE_FEATURES))
@@ -184,6 +182,12 @@ def observe(view: View, previous: PlanByClass) -> Observation:
     np.minimum(np.maximum(block, _CLASS_LOW, out=block), 1.0, out=block)
     np.minimum(np.maximum(out[size:], 0.0, out=out[size:]), 1.0, out=out[size:])
     return out.astype(np.float32)
+
+
+def class_token_s(view: View) -> Floats:
+    """[C] seconds a token in which a class's queue is measured: its objective's, else unloaded."""
+    objective_s = view.class_tpot_objective_s
+    return np.where(np.isfinite(objective_s), objective_s, view.unloaded_tpot_s)
 
 
 def _engine_wide(view: View, running: int) -> tuple[float, ...]:

@@ -103,9 +103,7 @@ def observe_replica(
         block[c, 6] = previous.width[r, c] / scales.max_width
         block[c, 7] = previous.nodes[r, c] / scales.max_nodes
         block[c, 8] = 1.0
-        # A class without an objective has its queue measured in unloaded token times.
-        objective_s = fleet.classes[c].tpot_s
-        token_s = objective_s if np.isfinite(objective_s) else scales.unloaded_tpot_s
+        token_s = class_token_s(c, fleet, scales.unloaded_tpot_s)
         tails = block[c, LINEAR:]
         tails[2], tails[3] = fleet.queued[r, c], oldest_s[c] / token_s
         for i in range(SINCE):
@@ -149,9 +147,7 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
         if not slot.decoding:
             continue
         running += 1
-        slack = slot.emitted - 1.0
-        if np.isfinite(slot.tpot_s):
-            slack -= (clock_s - slot.first_token_s) / slot.tpot_s
+        slack = slack_tokens(slot, clock_s)
         slack = min(max(slack, -float(SLACK_TOKENS)), float(SLACK_TOKENS))
         of = block[slot.slo_class]
         count[slot.slo_class] += 1
@@ -167,6 +163,22 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
             at = BY_CLASS - POSITIONS + d
             of[at] = min(of[at], history.since_proposed[r, s, d])
     return running, prefilling, held
+
+
+@njit(**INNER)
+def slack_tokens(slot: Record, clock_s: float) -> float:
+    """Tokens that a request which decodes is ahead of its objective (`View.slack_tokens`)."""
+    ahead: float = slot.emitted - 1.0
+    if np.isfinite(slot.tpot_s):
+        ahead -= (clock_s - slot.first_token_s) / slot.tpot_s
+    return ahead
+
+
+@njit(**INNER)
+def class_token_s(c: int, fleet: FleetState, unloaded_tpot_s: float) -> float:
+    """As `policies.features.class_token_s`, of one class."""
+    objective_s: float = fleet.classes[c].tpot_s
+    return objective_s if np.isfinite(objective_s) else unloaded_tpot_s
 
 
 @njit(**INNER)
