@@ -10,11 +10,13 @@ from typing import Any
 
 from policies.tunable import Tunable
 from train.tuning.processes import Judging
-from train.tuning.search_space import Space
+from train.tuning.search_space import Space, in_words
 from train.tuning.study import StudyPlan
 
 SPACE: Space = {"x": Tunable(-2.0, 2.0), "k": Tunable(0, 20, whole=True)}
 BEST = {"x": 0.7, "k": 13}
+ASKED = {"searched": in_words(SPACE), "served": {"seeds": "3"}}
+"""What a study keeps of what was asked."""
 
 
 def plan_of(folder: Path, **given: Any) -> StudyPlan:

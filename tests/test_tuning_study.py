@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import optuna
 import pytest
@@ -17,14 +16,13 @@ from rich.console import Console
 from engine.errors import UserError
 from policies.adaptivespec import AdaptiveSpecTree
 from policies.tunable import Tunable
-from tests.synthetic_tuning import SPACE, hill_judge, plan_of, two_judge
+from tests.synthetic_tuning import ASKED, SPACE, hill_judge, plan_of, two_judge
 from tests.tiny_recording import replay_server
 from train.command_line import parse_with_files
 from train.config import EvaluateConfig, Evaluation, Serving, TrainConfig
 from train.tuning import plots, session
 from train.tuning.figures import FIGURES
-from train.tuning.judging import Judge
-from train.tuning.outcome import Outcome, pareto
+from train.tuning.outcome import pareto
 from train.tuning.processes import REASON, Helpers, MakeJudge, SharedStop, begun, work
 from train.tuning.search_space import in_words
 from train.tuning.study import (
@@ -37,7 +35,6 @@ from train.tuning.study import (
 from train.tuning.study_folder import StudyFolder, settings_files
 from train.tuning.tune_config import TuneConfig
 
-ASKED = {"searched": in_words(SPACE), "served": {"seeds": "3"}}
 States = optuna.trial.TrialState
 
 
@@ -278,57 +275,6 @@ def test_a_learning_algorithms_trials_are_trained(settings: TuneConfig, tmp_path
     argv = ["--config", str(folder.path / "train.toml")]
     parsed = parse_with_files(TrainConfig, argv, "train.py", lambda c: [c.config or Path()])
     assert parsed.learning.set and parsed.evaluation == Evaluation()
-
-
-def test_a_hopeless_trial_is_given_up_and_never_best(settings: TuneConfig, tmp_path: Path) -> None:
-    """With a server that serves worse and worse, Wilcoxon's test ends trials."""
-    plan = plan_of(tmp_path, pruner="wilcoxon", trials=4)
-    study = plan.create(ASKED)
-    worse = Worsening()
-    instances = session.trial_instances(("a",), 12)
-    judge = Judge(worse, worse, instances, [FIGURES["score"]], "wilcoxon", 0)  # type: ignore[arg-type]
-    work(plan, study, {"x": SPACE["x"]}, judge, lambda: False)
-    served = [len(t.user_attrs["served"]) for t in study.trials]
-    assert served[0] == 12 and max(served[1:]) < 12
-    assert study.best_trial.number == 0
-    found = Outcome.of(study, [FIGURES["score"]])
-    assert found.winner.number == 0 and found.pruned == 3 and not found.is_improved
-
-
-class Worsening:
-    """A subject and a bench in one: each trial serves worse than those before it."""
-
-    space: ClassVar = {"x": SPACE["x"]}
-    defaults: ClassVar = {"x": 0.0}
-    rungs = 1
-
-    def spelled(self, values: object) -> str:
-        return "worse"
-
-    def controllers(self, values: object, trial: int) -> Any:
-        self.trial = trial
-        yield None
-
-    def serve(self, controller: object, instance: Any) -> dict[str, float]:
-        return {"score": 100.0 - instance.seed - 10.0 * self.trial}
-
-
-class Idle(Worsening):
-    """As it, but in its first run nobody arrives."""
-
-    def serve(self, controller: object, instance: Any) -> dict[str, float]:
-        return super().serve(controller, instance) if instance.seed else {"score": math.nan}
-
-
-def test_a_run_with_nothing_to_count_fails_no_trial(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, pruner="median", trials=2)
-    study = plan.create(ASKED)
-    idle = Idle()
-    instances = session.trial_instances(("a",), 3)
-    judge = Judge(idle, idle, instances, [FIGURES["score"]], "median", 0)  # type: ignore[arg-type]
-    work(plan, study, {"x": SPACE["x"]}, judge, lambda: False)
-    assert [t.values for t in study.trials] == [[0.0], [-10.0]]
-    assert list(study.trials[1].intermediate_values) == [2, 3]
 
 
 def test_missing_packages_cost_their_plots_only(

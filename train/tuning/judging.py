@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
 
 DEFAULTS = "defaults"
-"""Name of the study's attribute with the trial of the defaults and what it served."""
+"""Name of the study's attribute with the trial of the defaults and what it served by stage."""
+STAGES = "stages"
 CONTROLLER, SERVED, PRUNED_AFTER = "controller", "served", "pruned_after"
 """Names of a trial's attributes."""
 
@@ -76,11 +77,13 @@ class Judge:
     def __call__(self, study: Study, trial: Trial) -> list[float]:
         """Gains; raises optuna.TrialPruned, and UserError where nothing could be counted."""
         trial.set_user_attr(CONTROLLER, self.subject.spelled(trial.params))
-        base: Served | None = study.user_attrs.get(DEFAULTS, {}).get(SERVED)
-        served: Served = {}
+        # While it trains, a trial is compared with the defaults as they were at the same stage.
+        bases: list[Served] | None = study.user_attrs.get(DEFAULTS, {}).get(STAGES)
+        stages: list[Served] = []
         staged = self.subject.rungs > 1
         for stage, controller in enumerate(self.subject.controllers(trial.params, trial.number)):
-            served = {}
+            base = None if bases is None else bases[stage]
+            stages.append(served := {})
             for at in self._order(trial.number):
                 instance = self.instances[at]
                 served[instance.key] = self.bench.serve(controller, instance)
@@ -90,10 +93,10 @@ class Judge:
                     return self._given_up(study, trial, base, served)
             if staged and self._is_behind(trial, stage, base, served):
                 return self._given_up(study, trial, base, served)
-        trial.set_user_attr(SERVED, served)
-        if base is None:
-            study.set_user_attr(DEFAULTS, {"trial": trial.number, SERVED: served})
-        return self._gains(base, served)
+        trial.set_user_attr(SERVED, stages[-1])
+        if bases is None:
+            study.set_user_attr(DEFAULTS, {"trial": trial.number, STAGES: stages})
+        return self._gains(None if bases is None else bases[-1], stages[-1])
 
     def _order(self, trial: int) -> list[int]:
         """Which instance is served when: shuffled where they are paired one by one."""
