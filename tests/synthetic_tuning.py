@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,19 @@ def hill(params: dict[str, Any]) -> float:
 def hill_judge() -> Iterator[Judging]:
     """A judge of the hill."""
     yield lambda study, trial: [hill(trial.params)]
+
+
+@contextmanager
+def meeting_judge(all_here: Barrier) -> Iterator[Judging]:
+    """As that of the hill, but nobody's first trial ends before everybody has begun one."""
+    met: list[int] = []
+
+    def judge(study: object, trial: Any) -> list[float]:
+        if not met:
+            met.append(all_here.wait(60.0))
+        return [hill(trial.params)]
+
+    yield judge
 
 
 @contextmanager

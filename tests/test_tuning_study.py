@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from rich.console import Console
 from engine.errors import UserError
 from policies.adaptivespec import AdaptiveSpecTree
 from policies.tunable import Tunable
-from tests.synthetic_tuning import ASKED, SPACE, hill_judge, plan_of, two_judge
+from tests.synthetic_tuning import ASKED, SPACE, hill_judge, meeting_judge, plan_of, two_judge
 from tests.tiny_recording import replay_server
 from train.command_line import parse_with_files
 from train.config import EvaluateConfig, Evaluation, Serving, TrainConfig
@@ -92,9 +94,9 @@ def test_a_failed_trial_is_kept_with_its_reason_and_others_go_on(tmp_path: Path)
 def test_two_processes_share_one_journal(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, trials=24)
     study = plan.create(ASKED)
-    with Helpers(plan, SPACE, hill_judge, 1, SharedStop()) as helpers, hill_judge() as judge:
-        while begun(study) == 0 and helpers.processes[0].is_alive():
-            helpers.processes[0].join(0.01)  # else this one would be through before it has begun
+    both_here = multiprocessing.get_context("spawn").Barrier(2)  # else one might do them all
+    make = partial(meeting_judge, both_here)
+    with Helpers(plan, SPACE, make, 1, SharedStop()) as helpers, make() as judge:
         work(plan, study, SPACE, judge, lambda: False)
         assert helpers.wait(lambda: None) == []
     trials = study.get_trials()

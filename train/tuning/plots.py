@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FEWEST = 4
 """Completed trials, for importances."""
+SIDE_BY_SIDE = 5
+"""Parameters in one picture of slices."""
 SCRIPT = "plotly.min.js"
 
 
@@ -63,7 +65,11 @@ def drawings(study: Study, figures: Sequence[Figure]) -> tuple[dict[str, Drawing
             options["target"] = _Objective(place)
             ranked["target"] = _Objective(place, -1.0 if figure.higher_is_better else 1.0)
         found[f"history{suffix}"] = _Drawn("plot_optimization_history", options)
-        found[f"slices{suffix}"] = _Drawn("plot_slice", options)
+        names = sorted(done[0].params) if done else []
+        for first in range(0, len(names), SIDE_BY_SIDE):
+            number = "" if first == 0 else f"-{1 + first // SIDE_BY_SIDE}"
+            some = {"params": names[first : first + SIDE_BY_SIDE]}
+            found[f"slices{suffix}{number}"] = _Drawn("plot_slice", options | some)
         if len(done) >= FEWEST and len({t.values[place] for t in done}) > 1:
             found[f"importances{suffix}"] = _Drawn("plot_param_importances", ranked)
         else:
@@ -108,11 +114,14 @@ def _write_png(name: str, drawing: Drawing, study: Study, folder: Path) -> str:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
     from optuna.visualization import matplotlib as visualization
 
     drawing(visualization, study)
     figure, content = pyplot.gcf(), io.BytesIO()
+    for axes in figure.axes:  # between powers of ten, labels would lie on one another
+        if axes.get_xscale() == "log":
+            axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     figure.savefig(content, format="png", dpi=120, bbox_inches="tight")
     pyplot.close("all")
     write_atomic(folder / f"{name}.png", content.getvalue())
