@@ -1,13 +1,14 @@
 """AdaptiveSpec on live: its three modes over EAGLE-3's published tree and over the best fixed one.
 
-Batch 1 and 8 over prompts of GSM8K, MATH-500 and HumanEval. The best fixed tree is chosen on other
-prompts. A margin changes the text, so beside its speed stands what it gives up: tokens that the
+Batch 1 and 8 over prompts of GSM8K, MATH-500 and HumanEval. The best fixed tree and AdaptiveSpec's
+sizes are chosen on other prompts (`benchmarks.adaptivespec_sizes`): its default ends are ours, for
+a card. A margin changes the text, so beside its speed stands what it gives up: tokens that the
 target did not choose, the mean log-ratio of those, and how many final answers stay those of the
 lossless run. The answer is the last number of a text, of code the text itself.
 
 At a batch everybody is served once, and all figures are read from that: both axes at the default
-margin are a point of the frontier. Answers are cut at 144 tokens, so one that was not reached by
-then counts as its text.
+margin are a point of the frontier, and the tree alone its point without a margin, m = 1. Answers
+are cut at 144 tokens, so one that was not reached by then counts as its text.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import ratios
+from benchmarks.adaptivespec_sizes import BOTH, CHOOSING, MARGIN, TREE, Contenders, contenders
 from benchmarks.bench import Bench, Prompts
 from benchmarks.decoding import Served, requests_of, serve
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.published_runs import need_controller
-from benchmarks.speed import BATCH_TREES, QUICK_BATCH_TREES, QUICK_TREES, TREES, split_prompts
+from benchmarks.speed import split_prompts
 from engine.protocol import Outcome
 from policies import registry
 from policies.delegate import Delegate, delegating
@@ -30,17 +32,13 @@ from policies.delegate import Delegate, delegating
 SETS = ("gsm8k", "math500", "humaneval")
 PUBLISHED = "eagle3(7, 8, 60)"
 """EAGLE-3's depth and nodes; its width of 10 is beyond this engine's 8."""
-TREE, MARGIN = "adaptivespec-tree", "adaptivespec-margin"
-MARGINS, QUICK_MARGINS = (0.95, 0.9, 0.8, 0.6), (0.6,)
-BOTH = "adaptivespec(margin=0.6)"
-"""With the controllers' default, at which `adaptivespec-margin` runs too; of the frontier."""
+MARGINS, QUICK_MARGINS = (0.98, 0.9, 0.8, 0.6), (0.6,)
+"""The last is the controllers' default, at which `adaptivespec-margin` runs too."""
 LEAST_KEPT = 0.93
-TOKENS, QUICK_TOKENS, CHOOSING_TOKENS = 144, 24, 24
+TOKENS, QUICK_TOKENS = 144, 24
 EACH = {1: 5, 8: 8}
 """Prompts of a set that are reported, by batch: one answer of each 15 or 24 may change."""
 QUICK_EACH = {1: 1, 8: 3}
-CHOOSING = {1: 2, 8: 3}
-"""Prompts of a set on which the best fixed tree is chosen."""
 CODE = "humaneval"
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
@@ -65,29 +63,37 @@ class Run(NamedTuple):
 
 def modes(bench: Bench, running: str) -> Result:
     """Throughput of the lossless mode over the best fixed tree; the three modes side by side."""
-    margins = {f"adaptivespec(margin={m})": m for m in (QUICK_MARGINS if bench.quick else MARGINS)}
-    runs, best, names = _runs(bench, int(running), (PUBLISHED, TREE, MARGIN, *margins))
-    specs = PUBLISHED, TREE, MARGIN, BOTH
-    ratio = {spec: _ratio(bench, runs[spec], runs[best]) for spec in specs}
-    published = {spec: _ratio(bench, runs[spec], runs[PUBLISHED]) for spec in specs}
+    margins = QUICK_MARGINS if bench.quick else MARGINS
+    runs, of, names = _runs(bench, int(running), margins)
+    specs = {
+        "published tree": PUBLISHED,
+        "lossless, default sizes": TREE,
+        "lossless": of.tree,
+        "margin alone": of.margin,
+        "both": of.both[margins[-1]],
+    }
+    ratio = {label: _ratio(bench, runs[spec], runs[of.best]) for label, spec in specs.items()}
+    published = {label: _ratio(bench, runs[spec], runs[PUBLISHED]) for label, spec in specs.items()}
     return Result(
-        ratio[TREE].value,
-        f"{ratio[TREE]}×",
+        ratio["lossless"].value,
+        f"{ratio['lossless']}×",
         note="; ".join(
-            f"{spec} {ratio[spec]}× best fixed, {published[spec]}× published" for spec in specs
+            f"{label} {ratio[label]}× best fixed, {published[label]}× published" for label in specs
         )
-        + f"; best fixed is {best}; {len(names)} prompts",
+        + f"; best fixed is {of.best}, lossless {of.tree}, margin alone {of.margin}, both "
+        f"{of.both[margins[-1]]}; {len(names)} prompts",
         raw={
-            "best_fixed": best,
-            "over_best_fixed": {spec: ratio[spec]._asdict() for spec in specs},
-            "over_published": {spec: published[spec]._asdict() for spec in specs},
-            "both_over_either": ratio[BOTH].value / max(ratio[TREE].value, ratio[MARGIN].value),
+            "best_fixed": of.best,
+            "specs": specs,
+            "over_best_fixed": {label: r._asdict() for label, r in ratio.items()},
+            "over_published": {label: r._asdict() for label, r in published.items()},
+            "both_over_either": ratio["both"].value
+            / max(ratio["lossless"].value, ratio["margin alone"].value),
             "prompts": len(names),
             "frontier": {
                 f"{margin:g}": point(bench, runs[spec], runs[PUBLISHED], names)
-                for spec, margin in margins.items()
+                for margin, spec in {1.0: of.tree, **of.both}.items()
             },
-            "lossless": point(bench, runs[TREE], runs[PUBLISHED], names),
         },
     )
 
@@ -156,57 +162,34 @@ def reported_prompts(bench: Bench, running: int) -> tuple[list[tuple[str, list[i
 
 
 def _runs(
-    bench: Bench, running: int, specs: tuple[str, ...]
-) -> tuple[dict[str, Run], str, list[str]]:
-    """Every contender over the same prompts, who goes first rotating; the best fixed tree, and the
+    bench: Bench, running: int, margins: tuple[float, ...]
+) -> tuple[dict[str, Run], Contenders, list[str]]:
+    """Every contender over the same prompts, who goes first rotating; who they are, and the
     prompts' sets.
     """
-    for spec in specs:
-        need_controller(spec)
+    for name in (PUBLISHED, TREE, MARGIN, BOTH):
+        need_controller(name)
     tokens = QUICK_TOKENS if bench.quick else TOKENS
     reported_on, chosen_on = reported_prompts(bench, running)
-    best = _best_tree(bench, chosen_on, running)
-    contenders = specs if best in specs else (*specs, best)
+    of = contenders(bench, chosen_on, running, margins)
+    specs = tuple(dict.fromkeys((PUBLISHED, TREE, *of.all)))
     prompts = [prompt for _, prompt in reported_on]
     groups = [prompts[i : i + running] for i in range(0, len(prompts), running)]
-    found: dict[str, list[Served]] = {spec: [] for spec in contenders}
+    found: dict[str, list[Served]] = {spec: [] for spec in specs}
     counting = {
-        spec: delegating(Counting, made)(made)
-        for spec in contenders
-        for made in [registry.make(spec)]
+        spec: delegating(Counting, made)(made) for spec in specs for made in [registry.make(spec)]
     }
     for index, group in enumerate(groups):
-        turn = index % len(contenders)
-        for spec in (*contenders[turn:], *contenders[:turn]):
+        turn = index % len(specs)
+        for spec in (*specs[turn:], *specs[:turn]):
             bench.say(f"batch {running}: {spec}, group {index + 1} of {len(groups)}")
             requests = requests_of(group, tokens, bench.stop_ids)
             found[spec].append(serve(bench.server, requests, counting[spec], len(group)))
     runs = {
         spec: Run(tuple(found[spec]), counting[spec].let_through, counting[spec].given_up)
-        for spec in contenders
+        for spec in specs
     }
-    return runs, best, [name for name, _ in reported_on]
-
-
-def _best_tree(bench: Bench, prompts: Prompts, running: int) -> str:
-    """The fastest of the fixed trees on prompts that are not reported."""
-    alone = QUICK_TREES if bench.quick else TREES
-    together = QUICK_BATCH_TREES if bench.quick else BATCH_TREES
-    trees: tuple[str, ...] = alone if running == 1 else together
-    speed = {}
-    for tree in trees:
-        bench.say(f"batch {running}: choosing a tree, {tree}")
-        served = [
-            serve(
-                bench.server,
-                requests_of(prompts[i : i + running], CHOOSING_TOKENS, bench.stop_ids),
-                registry.make(tree),
-                running,
-            )
-            for i in range(0, len(prompts), running)
-        ]
-        speed[tree] = sum(s.tokens for s in served) / sum(s.seconds for s in served)
-    return max(speed, key=lambda tree: speed[tree])
+    return runs, of, [name for name, _ in reported_on]
 
 
 def _ratio(bench: Bench, ours: Run, theirs: Run) -> ratios.Ratio:
