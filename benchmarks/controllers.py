@@ -200,9 +200,10 @@ def main() -> None:
         command(FIGURES, ControllersBenchConfig)
     finally:
         if config.write is not None:
-            from benchmarks.controllers_page import write_page
+            from benchmarks.controllers_page import PAGE
+            from benchmarks.results_page import write_page
 
-            write_page(config.write, config.results, FIGURES)
+            write_page(PAGE, config.write, config.results, FIGURES)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,14 @@
-"""docs/results/controllers.md from the file that `python -m benchmarks.controllers` wrote.
-
-Every table stands under the command that measures it, with when, where and at what revision that
-was; what was not measured says why. Pictures go beside it, into docs/pictures for a page in
-docs/results.
-"""
+"""docs/results/controllers.md from the file that `python -m benchmarks.controllers` wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from os.path import relpath
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 from benchmarks.adaserve_sweeps import RUN as POINTS
 from benchmarks.controllers_pictures import PICTURES
-from benchmarks.figures import Figure, Row
-from benchmarks.results import Results
-from benchmarks.show import HEAD, as_markdown
+from benchmarks.figures import Row
+from benchmarks.results_page import Page, Section
 from benchmarks.sweeps_account import account
-from engine.atomic_write import write_named
-
-
-class Section(NamedTuple):
-    """A table of the page."""
-
-    title: str
-    only: tuple[str, ...]
-    """Figures by name or beginning, as `--only` takes them."""
-    about: str
-    picture: str = ""
-    """File name of its picture, of `controllers_pictures`, and what it shows."""
-    shows: str = ""
-
 
 SECTIONS = (
     Section(
@@ -71,11 +48,11 @@ SECTIONS = (
     Section(
         "AdaptiveSpec on live",
         ("adaptivespec", "both_axes", "frontier", "noise_floor"),
-        "The pair that ships, on this machine, over prompts of GSM8K, MATH-500 and HumanEval. "
-        "AdaptiveSpec has its default sizes, up to depth 8 and 64 nodes, which nobody chose for "
-        "this machine; the best fixed tree is chosen on it, on other prompts. Answers are cut at "
-        "144 tokens. The noise floor compares answers in float32 and in bfloat16 as the frontier "
-        "compares those with and without a margin.",
+        "The pair that ships, on this machine, over prompts of GSM8K, MATH-500 and HumanEval. The "
+        "best fixed tree and AdaptiveSpec's sizes are chosen on it, on other prompts "
+        "(benchmarks/adaptivespec_sizes.py); beside them stand its default sizes, up to depth 8 "
+        "and 64 nodes. Answers are cut at 144 tokens. The noise floor compares answers in float32 "
+        "and in bfloat16 as the frontier compares those with and without a margin.",
         "controllers-frontier.svg",
         "Speed by answers kept, over the margin m",
     ),
@@ -88,61 +65,16 @@ SECTIONS = (
 )
 
 
-def write_page(page: Path, results: Path, figures: Sequence[Figure]) -> None:
-    """Write the page and its pictures. Raises UserError for a file of results that is none."""
-    loaded = Results.load(results)
-    rows = {row.name: row for row in loaded.table(figures)}
-    folder = (page.parent.parent if page.parent.name == "results" else page.parent) / "pictures"
-    drawn = {name: text for name, draw in PICTURES.items() if (text := draw(rows)) is not None}
-    if drawn:
-        folder.mkdir(parents=True, exist_ok=True)
-    for name, text in drawn.items():
-        write_named(folder / name, text)
-    links = {name: relpath(folder / name, page.parent) for name in drawn}
-    write_named(page, page_of(loaded, figures, links))
+def _account(row: Row) -> Sequence[str]:
+    """Of figures 8 to 11, by point."""
+    return account(row) if row.name == POINTS else ()
 
 
-def page_of(
-    results: Results, figures: Sequence[Figure], pictures: Mapping[str, str] | None = None
-) -> str:
-    """The page as Markdown; `pictures` says by file name how the page links to it."""
-    rows = {row.name: row for row in results.table(figures)}
-    links = pictures or {}
-    lines = [
-        "# What the controllers do",
-        "",
-        "Written by `python -m benchmarks.controllers --write docs/results/controllers.md` from "
-        "what it measured; docs/evaluation.md has the definitions.",
-    ]
-    for section in SECTIONS:
-        shown = [rows[f.name] for f in figures if belongs(f.name, section.only)]
-        lines += ["", f"## {section.title}", "", section.about, ""]
-        lines += ["```", f"python -m benchmarks.controllers --only {' '.join(section.only)}", "```"]
-        lines += ["", *measured_by(shown, results.runs), "", *HEAD.split("\n")]
-        lines += [as_markdown(row) for row in shown]
-        if section.picture in links:
-            lines += ["", f"![{section.shows}]({links[section.picture]})"]
-        tables = [table for row in shown if row.name == POINTS and (table := account(row))]
-        lines += [line for table in tables for line in ("", *table)]
-        notes = [f"- {row.title}: {row.note}" for row in shown if row.note]
-        lines += ["", *notes] if notes else []
-    return "\n".join(lines) + "\n"
-
-
-def belongs(name: str, only: Sequence[str]) -> bool:
-    """Whether `--only` would take the figure."""
-    return any(name == word or name.startswith(f"{word}_") for word in only)
-
-
-def measured_by(rows: Sequence[Row], runs: dict[str, Any]) -> list[str]:
-    """When and where, a line for each run that the rows come from."""
-    lines = []
-    for run in dict.fromkeys(row.run for row in rows if row.run):
-        versions = runs.get(run, {}).get("versions", {})
-        hardware = versions.get("hardware", {})
-        short = " (short runs)" if any(row.quick for row in rows if row.run == run) else ""
-        lines.append(
-            f"Measured {run}{short} on {hardware.get('processor', 'an unknown processor')}, "
-            f"{hardware.get('cores', '?')} cores, revision {versions.get('revision')}."
-        )
-    return lines or ["Not measured yet."]
+PAGE = Page(
+    "What the controllers do",
+    "controllers",
+    "docs/evaluation.md has the definitions",
+    SECTIONS,
+    PICTURES,
+    _account,
+)

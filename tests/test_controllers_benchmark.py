@@ -21,13 +21,14 @@ from benchmarks import (
 from benchmarks.adaserve_traces import SYSTEMS, objectives_of, world_of
 from benchmarks.bench import Bench
 from benchmarks.controllers import FIGURES
-from benchmarks.controllers_page import SECTIONS, belongs, page_of
+from benchmarks.controllers_page import PAGE, SECTIONS
 from benchmarks.decision_cost import timed
 from benchmarks.figures import Result, Row, UnmeasuredError, judged
 from benchmarks.fresh_clone import Clones
 from benchmarks.published_runs import Served, Task, fixed_tree, goodput, served, violations
 from benchmarks.published_world import World, prompt_lengths, with_mixed_prompts, with_prompts
 from benchmarks.results import Results
+from benchmarks.results_page import belongs, page_of
 from engine.profile.published import open_profile
 from engine.replay.synthetic.generator import SyntheticConfig, draw_recording
 from engine.replay.synthetic.pairs import find_pair
@@ -118,7 +119,7 @@ def test_every_figure_stands_on_the_page_once(tmp_path: Path) -> None:
     row = judged(FIGURES[0], Result(64.0, "64 µs", note="best of nine"))
     stamp = {"versions": {"revision": "abc", "hardware": {"processor": "a chip", "cores": 2}}}
     results.add(dataclasses.replace(row, quick=True), "2026-01-01T00:00:00", stamp)
-    page = page_of(results, FIGURES)
+    page = page_of(PAGE, results, FIGURES)
     assert "python -m benchmarks.controllers --only selection decision" in page
     assert "| 64 µs | ≤ 100 µs | yes |" in page
     assert "Measured 2026-01-01T00:00:00 (short runs) on a chip, 2 cores, revision abc." in page

@@ -12,11 +12,12 @@ import pytest
 from benchmarks import adaserve_sweeps
 from benchmarks.bench import Bench
 from benchmarks.controllers import FIGURES
-from benchmarks.controllers_page import write_page
+from benchmarks.controllers_page import PAGE
 from benchmarks.controllers_pictures import PICTURES
 from benchmarks.figures import Result, judged
 from benchmarks.fresh_clone import Clones
 from benchmarks.results import Results
+from benchmarks.results_page import write_page
 from benchmarks.sweeps_account import account, line, reasons
 
 STAMP = {"versions": {"revision": "abc", "hardware": {"processor": "a chip", "cores": 2}}}
@@ -111,7 +112,7 @@ def test_nothing_is_told_or_drawn_of_what_is_not_measured(tmp_path: Path) -> Non
 def test_a_page_in_results_links_pictures_beside_it(results: Results, tmp_path: Path) -> None:
     page = tmp_path / "docs" / "results" / "controllers.md"
     page.parent.mkdir(parents=True)
-    write_page(page, results.path, FIGURES)
+    write_page(PAGE, page, results.path, FIGURES)
     text = page.read_text()
     for name in PICTURES:
         assert f"](../pictures/{name})" in text

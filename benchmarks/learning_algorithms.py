@@ -1,0 +1,96 @@
+"""Every algorithm on the same budget: whether it beats ordinary decoding and a random policy.
+
+Each is trained as `train.py` has it on shifting load, three times for four minutes; compared on
+held-out seeds. Learning curves, and the decisions that it took to beat the best fixed tree, are
+`learning_curves`' and stand in the same row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Result, UnmeasuredError
+from benchmarks.learning_curves import HELD_OUT_EVERY, best_fixed_level, curve_of, steps_to
+from benchmarks.learning_intervals import beats
+from benchmarks.learning_random import SPEC as RANDOM
+from benchmarks.learning_runs import revisions, trained
+from benchmarks.learning_serving import Setting, Table, best_fixed, compared, episode_s, figure
+
+MINUTES = 4.0
+TRAININGS, QUICK_TRAININGS = 3, 1
+SEEDS, QUICK_SEEDS = 10, 2
+OPPONENTS = {"autoregressive": "autoregressive", "random policy": RANDOM}
+TREE = "best-fixed"
+BASELINES = "algorithm_baselines"
+"""The figure that serves those who are not trained; the algorithms' read its row."""
+
+
+def baselines(bench: Bench, _: str) -> Result:
+    """Goodput of the best fixed tree, of ordinary decoding and of a random policy."""
+    setting = Setting(episode_s(bench))
+    tree = best_fixed(setting)
+    specs = {TREE: tree, **OPPONENTS}
+    seeds = QUICK_SEEDS if bench.quick else SEEDS
+    table = compared(bench, setting, specs, seeds, "baselines")
+    means = {label: float(np.mean(of["goodput"])) for label, of in table.items()}
+    return Result(
+        means[TREE],
+        f"{means[TREE]:.1f} tokens/s, {tree}",
+        note="; ".join(f"{label} {means[label]:.1f}" for label in OPPONENTS),
+        raw={"table": table, "best_fixed": tree, "level": best_fixed_level(tree)},
+    )
+
+
+def beaten(bench: Bench, name: str) -> Result:
+    """Of ordinary decoding and a random policy, how many the algorithm beats."""
+    row = bench.rows.get(BASELINES)
+    if row is None or "table" not in row.raw:
+        raise UnmeasuredError(f"compared with {BASELINES}, which has not been measured")
+    budget = ("--minutes", f"{MINUTES:g}", "--held-out-every", str(HELD_OUT_EVERY))
+    count = QUICK_TRAININGS if bench.quick else TRAININGS
+    runs = [trained(bench, ("--policy", name, *budget), seed) for seed in range(count)]
+    specs = {str(i): str(run) for i, run in enumerate(runs)}
+    seeds = QUICK_SEEDS if bench.quick else SEEDS
+    ours = compared(bench, Setting(episode_s(bench)), specs, seeds, f"algorithm-{name}")
+    found = told(ours, row.raw["table"], bench.rng())
+    curve = curve_of(runs)
+    found |= {"curve": curve, "level": row.raw["level"], "runs": revisions(runs)}
+    found |= {"steps_to_best_fixed": steps_to(curve, row.raw["level"])}
+    return of_opponents(found)
+
+
+def told(ours: Table, theirs: Table, rng: np.random.Generator) -> dict[str, Any]:
+    """Against each opponent and the best fixed tree: whether it is beaten, and by how much."""
+    names = ("goodput", "violations")
+    mine = {name: np.stack([figure(ours, label, name) for label in ours]) for name in names}
+    against = {}
+    for opponent in (*OPPONENTS, TREE):
+        other = {name: figure(theirs, opponent, name) for name in names}
+        won, more, missed = beats(mine, other, rng)
+        against[opponent] = {
+            "beats": won,
+            "goodput": more._asdict(),
+            "violations": missed._asdict(),
+            "text": f"{opponent}: goodput {more.written(1, '+')}, violations "
+            f"{missed.written(1, '+')}",
+        }
+    return {"against": against, "table": ours}
+
+
+def of_opponents(found: dict[str, Any]) -> Result:
+    """The row of an algorithm."""
+    against, steps = found["against"], found["steps_to_best_fixed"]
+    won = sum(against[opponent]["beats"] for opponent in OPPONENTS)
+    above = "never shown above" if steps is None else f"after {steps:,} decisions above"
+    judged = found["curve"]["steps"]
+    last = f" of {judged[-1]:,}" if judged else ""
+    return Result(
+        float(won),
+        f"{won} of {len(OPPONENTS)}",
+        note="; ".join(of["text"] for of in against.values())
+        + f"; on the way {above} the best fixed tree{last}; {len(found['table'])} trainings",
+        raw=found,
+    )

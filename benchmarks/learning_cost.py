@@ -1,0 +1,159 @@
+"""What an exported controller's decision costs: view to plan at 64 requests, and its share of live.
+
+View to plan is timed in a process of its own, on one core, as the engine asks for it on replay, and
+only in iterations in which the controller decides: in the others it holds what it decided before.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.bench import Bench
+from benchmarks.decision_cost import (
+    DECISIONS,
+    LIVE_BATCH,
+    LIVE_ITERATIONS,
+    LIVE_TOKENS,
+    MOST_EPISODES,
+    PROFILE,
+    QUICK_DECISIONS,
+    QUICK_LIVE_ITERATIONS,
+    SLOTS,
+    WARM,
+    timed,
+)
+from benchmarks.figures import Result, UnmeasuredError
+from benchmarks.learning_contest import found
+from benchmarks.learning_runs import trained
+from benchmarks.learning_subject import TRAINED, subjects
+from benchmarks.replay_training import run_python
+from engine.protocol import Controller, Plan, View
+from policies import registry
+from policies.delegate import Delegate, delegating
+from policies.learned import LearnedController
+
+SIZES = {"class": TRAINED, "request": (*TRAINED, "--observation", "per-request")}
+"""How a controller is trained whose decision is timed, by what it decides for."""
+TIMING = """
+import json
+from benchmarks.learning_cost import decisions_us
+print(json.dumps(decisions_us({spec!r}, {wanted})))
+"""
+
+
+def decision(bench: Bench, size: str) -> Result:
+    """99th percentile of view to plan in microseconds, of decisions by class or by request."""
+    run = subjects(bench, found(bench))[0] if size == "class" else _trained_by_request(bench)
+    bench.say(f"deciding for {SLOTS} requests")
+    wanted = QUICK_DECISIONS if bench.quick else DECISIONS
+    told = json.loads(run_python(TIMING.format(spec=str(run), wanted=wanted), cores=1))
+    plan_us, whole_us = np.array(told).T
+    p99 = float(np.quantile(plan_us, 0.99))
+    return Result(
+        p99,
+        f"{p99:.0f} µs",
+        note=f"median {np.median(plan_us):.0f}; with selecting and observing p99 "
+        f"{np.quantile(whole_us, 0.99):.0f}; {len(plan_us)} decisions",
+        raw={"plan_us": plan_us.tolist(), "whole_us": whole_us.tolist()},
+    )
+
+
+def share(bench: Bench, sets: str) -> Result:
+    """Percent of an iteration on live that the exported controller takes, 16 requests."""
+    from benchmarks.decoding import iterations, requests_of, start
+
+    run = subjects(bench, found(bench))[0]
+    profile, server, names = bench.profile, bench.server, sets.split()
+    each = -(-LIVE_BATCH // len(names))
+    prompts = [p for name in names for p in bench.prompts(name, each)[:each]][:LIVE_BATCH]
+    wanted = QUICK_LIVE_ITERATIONS if bench.quick else LIVE_ITERATIONS
+    watched = timed(registry.make(str(run)))
+    before, server.profile = server.profile, profile
+    deciding, lasting = [], []
+    try:
+        engine, driver = start(server, requests_of(prompts, LIVE_TOKENS), watched, LIVE_BATCH)
+        for outcome in iterations(engine, driver):
+            if int(outcome.ran.sum()) == LIVE_BATCH:
+                deciding.append(watched.seconds)
+                lasting.append(outcome.iteration_s - outcome.prefill_s)
+                bench.say(f"live: iteration {len(lasting)} of {wanted}")
+            if len(lasting) >= wanted:
+                break
+    finally:
+        server.profile = before
+    if not lasting:
+        raise UnmeasuredError(f"no iteration served {LIVE_BATCH} requests")
+    percent = 100 * sum(deciding) / sum(lasting)
+    return Result(
+        percent,
+        f"{percent:.2f} %",
+        note=f"{1e6 * np.mean(deciding):.0f} µs of {1e3 * np.mean(lasting):.0f} ms on average, "
+        f"{len(lasting)} iterations",
+        raw={"deciding_s": deciding, "iteration_s": lasting},
+    )
+
+
+class Planned(Delegate):
+    """An exported controller, and how long it took from view to plan when it last decided."""
+
+    def __init__(self, controller: Controller) -> None:
+        super().__init__(controller)
+        self.plan_s, self.decided, self._asked = 0.0, False, 0
+        self._hold = controller.manifest.hold if isinstance(controller, LearnedController) else 1
+
+    def plan(self, view: View) -> Plan:
+        """What the controller plans; it decides every `hold` iterations, the first time at once."""
+        self.decided, self._asked = self._asked % self._hold == 0, self._asked + 1
+        begun = perf_counter()
+        plan = self.controller.plan(view)
+        self.plan_s = perf_counter() - begun
+        return plan
+
+    def begin(self) -> None:
+        """The next plan is an episode's first."""
+        self._asked = 0
+
+
+def decisions_us(spec: str, wanted: int) -> list[tuple[float, float]]:
+    """Microseconds of decisions while all slots decode: view to plan, and with all other calls."""
+    from engine.replay.drawing import RecordedDrawing
+    from engine.replay.server import ReplayConfig, ReplayServer
+    from engine.workload import WorkloadConfig
+    from eval import contenders
+
+    server = ReplayServer.load(ReplayConfig(slots=SLOTS, profile=PROFILE))
+    work = WorkloadConfig(name="busy", duration_s=5.0, rate_rps=200.0)
+    draw = RecordedDrawing(server, work, held_out=True)
+    controller = registry.make(spec)
+    planned = delegating(Planned, controller)(controller)
+    whole = timed(planned)
+    # Prompts are read whole, so that a slot that is free is filled at once.
+    settings = replace(server.settings, prefill_tokens=contenders.WHOLE_PROMPTS)
+    taken: list[tuple[float, float]] = []
+    busy = 0
+    for episode in range(MOST_EPISODES):
+        engine = server.engine(draw(np.random.default_rng(episode)), settings=settings)
+        whole.reset(engine.limits)
+        planned.begin()
+        while (view := engine.next_decision()) is not None and len(taken) < wanted:
+            outcome = engine.run_iteration(view, whole)
+            if int(outcome.ran.sum()) == SLOTS and planned.decided:
+                busy += 1
+                if busy > WARM:
+                    taken.append((1e6 * planned.plan_s, 1e6 * whole.seconds))
+        if len(taken) >= wanted:
+            return taken
+    raise UnmeasuredError(f"{spec}: {len(taken)} decisions with {SLOTS} requests")
+
+
+def _trained_by_request(bench: Bench) -> Path:
+    """A run whose policy decides by request. Raises UnmeasuredError where there is none yet."""
+    try:
+        return trained(bench, SIZES["request"])
+    except UnmeasuredError as error:
+        raise UnmeasuredError(f"no per-request policy exported: {error}") from error

@@ -1,0 +1,92 @@
+"""Intervals over two levels, training seeds and held-out seeds, and what 'beats' means here.
+
+A trained controller's figures are [training seeds, held-out seeds], those of who is not trained
+[held-out seeds]; both are resampled, the held-out ones in common, so that all stay paired.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from engine.protocol import Floats, Ints
+from eval.statistics import interquartile_mean
+
+DRAWS = 2000
+LEVEL = 0.95
+
+
+class Estimate(NamedTuple):
+    """A value and where it may lie (95 %)."""
+
+    value: float
+    low: float
+    high: float
+
+    def written(self, digits: int = 2, sign: str = "") -> str:
+        """With its interval; `sign` is "+" to show it always."""
+        v, low, high = (f"{x:{sign}.{digits}f}" for x in self)
+        return f"{v} [{low}, {high}]"
+
+
+def ratio(ours: Floats, theirs: Floats, rng: np.random.Generator) -> Estimate:
+    """Interquartile mean of `ours` [T, S] over that of `theirs` [S]."""
+    return _resampled(ours, theirs, rng, "ratio")
+
+
+def difference(ours: Floats, theirs: Floats, rng: np.random.Generator) -> Estimate:
+    """Interquartile mean of `ours` [T, S] less `theirs` [S], paired by held-out seed."""
+    return _resampled(ours, theirs, rng, "difference")
+
+
+def beats(
+    ours: dict[str, Floats], theirs: dict[str, Floats], rng: np.random.Generator
+) -> tuple[bool, Estimate, Estimate]:
+    """Whether goodput is shown to be more and violations are no more; both differences.
+
+    `ours` are [T, S] and `theirs` [S] of "goodput" and "violations".
+    """
+    more = difference(ours["goodput"], theirs["goodput"], rng)
+    missed = difference(ours["violations"], theirs["violations"], rng)
+    return bool(more.low > 0 and missed.value <= 0), more, missed
+
+
+def _resampled(ours: Floats, theirs: Floats, rng: np.random.Generator, kind: str) -> Estimate:
+    """Percentiles with both levels drawn anew, widened to hold Student's t.
+
+    That is with the variance that each level has by itself, a few seeds' understatement of it
+    mended as `eval.statistics` does, and Satterthwaite's degrees of freedom.
+    """
+    ours, theirs = np.atleast_2d(ours), np.asarray(theirs, np.float64)
+    counts = ours.shape
+    whole = [np.arange(count)[None] for count in counts]
+    anew = [rng.integers(count, size=(DRAWS, count)) for count in counts]
+
+    def values(trainings: Ints, seeds: Ints) -> Floats:
+        """[draws] of indices [draws, T] and [draws, S]."""
+        mine, other = ours[trainings[:, :, None], seeds[:, None, :]], theirs[seeds]
+        if kind == "difference":
+            differences = mine - other[:, None, :]
+            return interquartile_mean(differences.reshape(len(differences), -1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            over = interquartile_mean(mine.reshape(len(mine), -1))
+            return np.asarray(over / interquartile_mean(other))
+
+    value = float(values(whole[0], whole[1])[0])
+    if counts[1] < 2 or not np.isfinite(value):
+        return Estimate(value, -np.inf, np.inf)
+    alone = (values(anew[0], whole[1]), values(whole[0], anew[1]))
+    several = [(v, n) for v, n in zip(alone, counts, strict=True) if n > 1]
+    variances = np.array([v[np.isfinite(v)].var() * n / (n - 1.0) for v, n in several])
+    freedom = np.array([n - 1.0 for _, n in several])
+    total = float(variances.sum())
+    tail = (1.0 - LEVEL) / 2.0
+    both = values(anew[0], anew[1])
+    low, high = (float(q) for q in np.quantile(both[np.isfinite(both)], [tail, 1.0 - tail]))
+    if total == 0.0:
+        return Estimate(value, low, high)
+    freedoms = total**2 / float((variances**2 / freedom).sum())
+    reach = float(stats.t.ppf(1.0 - tail, freedoms)) * total**0.5
+    return Estimate(value, min(low, value - reach), max(high, value + reach))
