@@ -20,13 +20,17 @@ from engine.replay.fleet.fleet import Fleet
 from engine.replay.fleet.state import ENDED, STAGES, TALLY
 from engine.snapshot_origin import Snapshot
 from envs.episodes import ReplayEpisodes
-from envs.fleet_kernels import DIMENSIONS, Course, Tiers, Told, pay_of, step_all
+from envs.fleet_kernels import Course, Tiers, Told, pay_of, step_all
 from envs.fleet_summary import fleet_summary
+from envs.observing import Size, request_space, require_size, vector_space
 from envs.reward import PARTS, GoodputReward
 from envs.same_types import SameTypes
 from policies.actions import ActionTable
-from policies.features import Observation, bounds, require_finite
+from policies.features import Observation, require_finite
 from policies.fleet_features import FleetObserver, new_scratch
+from policies.fleet_request_features import show_requests
+from policies.fleet_shifts import forget, new_shifts
+from policies.request_features import request_table, require_finite_rows
 
 REWARD_PARTS = tuple(f"reward/{part}" for part in PARTS)
 
@@ -38,7 +42,7 @@ class Step(NamedTuple):
     truncated: Bools  # [R]
     info: dict[str, NDArray[Any]]  # [R] each
     ended: NDArray[Any]  # [R, C] of `engine.replay.fleet.state.ENDED`
-    observation: Observation  # [R, F] of everybody, on which the next actions are based
+    observation: Any  # of everybody, on which the next actions are based, as `ServeFleet.observe`
 
 
 class ServeFleet:
@@ -52,11 +56,23 @@ class ServeFleet:
         reward: GoodputReward | None = None,
         decide_every: int = 1,
         max_decisions: int | None = None,
+        observation: Size = "aggregate",
     ) -> None:
         """Loads what episodes need. Raises UserError, also for margins, which no fleet serves."""
         for name, value in (("decide_every", decide_every), ("max_decisions", max_decisions)):
             if value is not None and (type(value) is not int or value < 1):
                 raise UserError(f"{name} is {value!r}; expected a whole number of at least 1")
+        require_size(observation)
+        if observation == "learning-to-draft":
+            raise UserError(
+                "a fleet of replicas grows no trees, which learning-to-draft observes; take single "
+                "environments (`gymnasium.make`)"
+            )
+        if not isinstance(actions, ActionTable):
+            raise UserError(
+                f"the actions are {actions.kind}, and a fleet of replicas serves plans alone; take "
+                "an ActionTable, or single environments (`gymnasium.make`)"
+            )
         if not actions.lossless:
             raise UserError(
                 f"the action table has the margins {actions.margins}, and a fleet of replicas "
@@ -73,15 +89,24 @@ class ServeFleet:
         self.fleet = Fleet(episodes.server, replicas, episodes.classes)
         self.replicas = replicas
         self._observer = FleetObserver(self.fleet)
-        self.features = self._observer.features
-        low, high = bounds(self.features)
-        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+        self.observation, self.features = observation, self._observer.features
+        self.request_features = request_table(actions.class_names)
+        self.observation_space: spaces.Space[Any] = vector_space(self.features)
+        if observation == "per-request":
+            self.observation_space = request_space(
+                self.features, self.request_features, self.fleet.limits.slots
+            )
         self.action_space = spaces.MultiDiscrete(actions.nvec)
-        self._tiers = Tiers(*(np.array(t) for t in (actions.depths, actions.widths, actions.nodes)))
+        shapes = actions.depths, actions.widths, actions.nodes
+        depths, widths, nodes = (np.array(tiers) for tiers in shapes)
+        self._tiers = Tiers(depths, widths, nodes, np.array(actions.running, np.float64))
         self.plan = self.fleet.plan(0, 1, 1)
-        """By class, in force now; a reset switches speculation off until the first decision."""
+        """By class, in force now; a reset switches speculation off until the first decision, and
+        frees every slot."""
+        self.shifts = new_shifts(replicas, len(actions.class_names), self.fleet.limits.slots)
+        """What observations remember of the episodes so far."""
         self._pay = pay_of(self.reward, self.fleet.unloaded_tpot_s, self.fleet.limits.slots)
-        self._step_all = SameTypes(step_all)
+        self._step_all, self._show_requests = SameTypes(step_all), SameTypes(show_requests)
         self._scratch = new_scratch(len(actions.class_names), len(self.features))
         self._generators: list[np.random.Generator | None] = [None] * replicas
         self._decisions = np.zeros(replicas, np.int64)
@@ -99,21 +124,27 @@ class ServeFleet:
         off = self.actions.off()
         for part, value in zip(self.plan[:3], off[:3], strict=True):
             part[replica] = value
+        self.plan.running[replica] = 1.0
+        forget(self.shifts, replica)
         self._decisions[replica] = 0
         self.live[replica] = True
 
-    def observe(self) -> Observation:
-        """[R, F], a fresh array. Raises UserError for what is not a number."""
+    def observe(self) -> Any:
+        """[R, F], or by name with `requests` [R, S, K] and `mask` [R, S] beside it; fresh arrays.
+
+        Raises UserError for what is not a number.
+        """
         nobody = np.zeros(self.replicas, np.bool_)
         nothing = np.zeros((self.replicas, len(self.actions.nvec)), np.int64)
-        return self._serve(nothing, nobody).observation
+        return self._observation(self._serve(nothing, nobody).observation)
 
     def step(self, actions: Ints, acting: Bools | None = None) -> Step:
-        """Serve the environments that act [R], None for all, under actions [R, C · 4]."""
+        """Serve the environments that act [R], None for all, under actions [R, D]."""
         told = self._serve(self._whole(actions), self._chosen(acting))
-        info = self._info(told.tally, told.elapsed_s)
+        info = self._info(told.tally, told.elapsed_s, told.waiting)
         info |= zip(REWARD_PARTS, told.parts, strict=True)
-        return Step(told.reward, told.truncated, info, told.ended, told.observation)
+        seen = self._observation(told.observation)
+        return Step(told.reward, told.truncated, info, told.ended, seen)
 
     def serving(self, replica: int) -> dict[str, float]:
         """The figures of an episode that is over."""
@@ -133,7 +164,8 @@ class ServeFleet:
 
     def nothing(self) -> dict[str, NDArray[Any]]:
         """The info of environments that were just reset."""
-        return self._info(np.zeros_like(self.fleet.state.tally), np.zeros(self.replicas))
+        zeros = np.zeros((2, self.replicas))
+        return self._info(np.zeros_like(self.fleet.state.tally), *zeros)
 
     @property
     def clock_s(self) -> Floats:
@@ -145,6 +177,7 @@ class ServeFleet:
         state, count = self.fleet.state, self.replicas
         told = Told(
             elapsed_s=np.empty(count),
+            waiting=np.empty(count),
             tally=np.empty(count, TALLY),
             ended=np.empty(state.ended.shape, ENDED),
             parts=np.empty((len(PARTS), count)),
@@ -154,7 +187,7 @@ class ServeFleet:
         )
         course = Course(self.live, self._decisions, self.max_decisions or 0, self._switched)
         refused, is_finite = self._step_all(
-            (state, self.plan, self.live, self._decisions),
+            (state, self.plan, self.shifts, self.live, self._decisions),
             actions,
             acting,
             self.decide_every,
@@ -163,6 +196,7 @@ class ServeFleet:
             self._observer.scales,
             self._scratch,
             self.plan,
+            self.shifts,
             course,
             state,
             told,
@@ -173,10 +207,24 @@ class ServeFleet:
             self._name_what_is_not_finite(told)
         return told
 
+    def _observation(self, of_engines: Observation) -> Any:
+        """As `observe`, from the engines' features [R, F]. Raises UserError."""
+        if self.observation == "aggregate":
+            return of_engines
+        state, features = self.fleet.state, self.request_features
+        shape = self.replicas, self.fleet.limits.slots
+        rows = np.empty((*shape, len(features)), np.float32)
+        mask = np.empty(shape, np.float32)
+        token_s, exact = self.fleet.unloaded_tpot_s, np.empty(len(features))
+        if not self._show_requests((state,), state, token_s, exact, rows, mask):
+            for of_replica in rows:
+                require_finite_rows(of_replica, features)
+        return {"engine": of_engines, "requests": rows, "mask": mask}
+
     def _whole(self, actions: Ints) -> Ints:
-        """The actions [R, C · 4] as the kernel takes them. Raises UserError where none are."""
+        """The actions [R, D] as the kernel takes them. Raises UserError where none are."""
         given = np.asarray(actions)
-        shape = self.replicas, DIMENSIONS * len(self.actions.class_names)
+        shape = self.replicas, len(self.actions.nvec)
         if given.shape != shape or given.dtype.kind not in "iu":
             raise UserError(
                 f"actions of shape {given.shape} and type {given.dtype}; expected whole numbers "
@@ -203,16 +251,19 @@ class ServeFleet:
 
     def _name_what_is_not_finite(self, told: Told) -> None:
         """Raise the UserError that names it."""
-        wrong = told.reward[~np.isfinite(told.reward)]
-        if len(wrong):
-            raise UserError(
-                f"a reward is {wrong[0]}; expected a finite number, so an engine's clock or token "
-                "counts are wrong"
-            )
+        for name, part in zip(PARTS, told.parts, strict=True):
+            wrong = part[~np.isfinite(part)]
+            if len(wrong):
+                raise UserError(
+                    f"reward part {name} is {wrong[0]}; expected a finite number, so an engine's "
+                    "clock or token counts are wrong"
+                )
         for row in told.observation:
             require_finite(row, self.features)
 
-    def _info(self, tally: NDArray[Any], elapsed_s: Floats) -> dict[str, NDArray[Any]]:
+    def _info(
+        self, tally: NDArray[Any], elapsed_s: Floats, waiting: Floats
+    ) -> dict[str, NDArray[Any]]:
         return {
             "elapsed_s": elapsed_s,
             "busy_s": tally["busy_s"],
@@ -225,5 +276,6 @@ class ServeFleet:
             "missed": tally["missed"],
             "cost": tally["missed"].astype(float),
             "energy_joules": tally["energy_joules"],
+            "waiting": waiting,
             **{f"time/{stage}": tally[f"{stage}_s"] for stage in STAGES},
         }

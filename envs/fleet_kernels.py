@@ -26,8 +26,10 @@ from policies.fleet_features import (
     observe_replica,
     slack_tokens,
 )
+from policies.fleet_shifts import FleetShifts
 
 DIMENSIONS = 4  # entries of an action for each class; the last is the margin, which is always 1
+# Behind them an action may have one for the whole engine: which share of the slots may be held.
 
 
 class Tiers(NamedTuple):
@@ -36,6 +38,7 @@ class Tiers(NamedTuple):
     depths: Ints
     widths: Ints
     nodes: Ints
+    running: Floats  # a single one is no entry of an action
 
 
 class Pay(NamedTuple):
@@ -82,6 +85,7 @@ class Told(NamedTuple):
     """What a step brings: written by `step_all`, zeros where an environment does not act."""
 
     elapsed_s: Floats  # [R]
+    waiting: Floats  # [R] as `envs.reward.Standing`
     tally: Any  # [R] TALLY
     ended: Any  # [R, C] ENDED
     parts: Floats  # [7, R] of the reward, as `envs.reward.PARTS`
@@ -92,7 +96,7 @@ class Told(NamedTuple):
 
 @njit(**BORROWED)
 def step_all(
-    actions: Ints,  # [R, C · 4]
+    actions: Ints,  # [R, D]
     acting: Bools,  # [R]
     iterations: int,
     tiers: Tiers,
@@ -100,6 +104,7 @@ def step_all(
     scales: Scales,
     scratch: Scratch,
     plan: FleetPlan,
+    shifts: FleetShifts,
     course: Course,
     fleet: FleetState,
     told: Told,
@@ -116,7 +121,7 @@ def step_all(
         return refused, True
     finite = True
     for r in range(len(acting)):
-        told.elapsed_s[r] = told.reward[r] = 0.0
+        told.elapsed_s[r] = told.waiting[r] = told.reward[r] = 0.0
         told.parts[:, r] = 0.0
         told.truncated[r] = False
         if acting[r]:
@@ -126,7 +131,7 @@ def step_all(
             for c in range(told.ended.shape[1]):
                 wipe_ended(told.ended[r, c])
         finite &= bool(np.isfinite(told.reward[r]))
-        finite &= observe_replica(r, fleet, plan, scales, scratch, told.observation[r])
+        finite &= observe_replica(r, fleet, plan, shifts, scales, scratch, told.observation[r])
     return -1, finite
 
 
@@ -143,13 +148,15 @@ def first_over(acting: Bools, live: Bools) -> int:
 def take_actions(
     actions: Ints, acting: Bools, tiers: Tiers, plan: FleetPlan, switched: Ints
 ) -> int:
-    """Let the actions [R, C · 4] of those that act hold; the first row outside the table, or -1.
+    """Let the actions [R, D] of those that act hold; the first row outside the table, or -1.
 
-    Writes how many classes of each get another plan into `switched` [R]. Where an action is
-    refused nothing is written.
+    Writes how many classes of each get another plan into `switched` [R]; all of them see how many
+    requests may run. Where an action is refused nothing is written.
     """
-    classes = plan.depth.shape[1]
+    classes, shares = plan.depth.shape[1], len(tiers.running)
     for r in range(len(acting)):
+        if acting[r] and shares > 1 and not 0 <= actions[r, DIMENSIONS * classes] < shares:
+            return r
         for c in range(classes if acting[r] else 0):
             depth, width, nodes, margin = actions[r, DIMENSIONS * c : DIMENSIONS * (c + 1)]
             if not (
@@ -170,6 +177,11 @@ def take_actions(
             is_same = depth == plan.depth[r, c] and width == plan.width[r, c]
             switched[r] += not (is_same and nodes == plan.nodes[r, c])
             plan.depth[r, c], plan.width[r, c], plan.nodes[r, c] = depth, width, nodes
+        if shares > 1:
+            share = tiers.running[actions[r, DIMENSIONS * classes]]
+            if share != plan.running[r]:
+                switched[r] = classes
+            plan.running[r] = share
     return -1
 
 
@@ -193,12 +205,10 @@ def _step(
     told.truncated[r] = is_over
     told.elapsed_s[r] = fleet.replicas[r].clock_s - began_s
     hand_over(r, fleet, told.tally, told.ended)
-    late_tokens = waiting = 0.0
-    if pay.minds_standing:
-        late_tokens = late_tokens_of(r, fleet)
-        waiting = waiting_of(r, fleet, pay.unloaded_tpot_s, scratch.oldest_s)
+    told.waiting[r] = waiting_of(r, fleet, pay.unloaded_tpot_s, scratch.oldest_s)
+    late_tokens = late_tokens_of(r, fleet) if pay.minds_standing else 0.0
     told.reward[r] = reward_parts(
-        told.tally[r], pay, late_tokens, waiting, course.switched[r], told.parts[:, r]
+        told.tally[r], pay, late_tokens, told.waiting[r], course.switched[r], told.parts[:, r]
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.drawing import Draw, Drawing
 from engine.errors import UserError
 from engine.workload import PromptSet, WorkloadConfig, workload
+from envs.observing import Size, observer
 from envs.reward import GoodputReward
 from envs.serve import ServeEnv
-from policies.actions import ActionTable
+from policies.actions import Actions, ActionTable
 
 if TYPE_CHECKING:
     from engine.loop import Engine
     from engine.serving import LiveServer
+
+Table = TypeVar("Table", bound=Actions)
 
 LOSSY_MARGINS = (1.0, 0.8, 0.6)
 """Acceptance margins of `lossless=False`; 0.6 is AdaptiveSpec's as we set it."""
@@ -45,8 +48,9 @@ def make_live(
     prompts: str | Path | None = None,
     requests: Draw | None = None,
     classes: ClassTable = DEFAULT_CLASSES,
-    actions: ActionTable | None = None,
+    actions: Actions | None = None,
     lossless: bool = True,
+    observation: Size = "aggregate",
     reward: GoodputReward | None = None,
     decide_every: int = 1,
     max_decisions: int | None = None,
@@ -61,7 +65,8 @@ def make_live(
     `workload` is a preset, a TOML file or a config, `load` replaces its load (refused where regimes
     or shifts set it); `requests` draws a trace from a generator in their place. Without `actions`
     the default table is taken, with lossless margins unless `lossless` is False: the reward knows
-    no quality of text, so a margin is never for the taking by default. Raises UserError.
+    no quality of text, so a margin is never for the taking by default. `observation` is one of
+    `envs.observing`; for those but the aggregate the server is loaded at once. Raises UserError.
     """
     table = chosen_actions(classes, actions, lossless)
 
@@ -92,14 +97,17 @@ def make_live(
     def make_engine(generator: np.random.Generator) -> Engine:
         return served().engine(draw()(generator), classes)
 
-    return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed)
+    sees = observer(observation, classes.names, lambda: served().settings.limits)
+    return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed, observer=sees)
 
 
-def chosen_actions(classes: ClassTable, actions: ActionTable | None, lossless: bool) -> ActionTable:
+def chosen_actions(
+    classes: ClassTable, actions: Table | None, lossless: bool
+) -> Table | ActionTable:
     """The given action table or the default one; raises UserError for margins not asked for."""
     if actions is None:
         return ActionTable(classes.names, margins=(1.0,) if lossless else LOSSY_MARGINS)
-    if lossless and not actions.lossless:
+    if lossless and isinstance(actions, ActionTable) and not actions.lossless:
         raise UserError(
             f"the action table has the margins {actions.margins}, which change the text; "
             "pass lossless=False to allow it"

@@ -17,9 +17,10 @@ from engine.drawing import Draw
 from engine.workload import WorkloadConfig
 from envs.episodes import ReplayEpisodes
 from envs.live import chosen_actions
+from envs.observing import Size, observer
 from envs.reward import GoodputReward
 from envs.serve import ServeEnv
-from policies.actions import ActionTable
+from policies.actions import Actions
 
 if TYPE_CHECKING:
     from engine.loop import Engine
@@ -38,8 +39,9 @@ def make_replay(
     held_out: bool = False,
     requests: Draw | None = None,
     classes: ClassTable = DEFAULT_CLASSES,
-    actions: ActionTable | None = None,
+    actions: Actions | None = None,
     lossless: bool = True,
+    observation: Size = "aggregate",
     reward: GoodputReward | None = None,
     decide_every: int = 1,
     max_decisions: int | None = None,
@@ -50,7 +52,9 @@ def make_replay(
     `server` (or a function that returns one, which Gymnasium never copies) is used as it is;
     otherwise `recording`, `profile` (None: those that ship with DraftGym) and `slots` say what to
     load, at the first reset. `held_out` serves the texts that are kept for evaluation, which no
-    training should see. The rest is as of `envs.live.make_live`. Raises UserError.
+    training should see. `observation` is one of `envs.observing`; of those but the aggregate the
+    server says how large they are, so it is loaded at once. The rest is as of
+    `envs.live.make_live`. Raises UserError.
     """
     episodes = ReplayEpisodes(
         server, recording, profile, slots, workload, load, held_out, requests, classes
@@ -63,4 +67,5 @@ def make_replay(
     def make_engine(generator: np.random.Generator) -> Engine:
         return engine_for(episodes.draw(generator))
 
-    return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed, engine_for)
+    sees = observer(observation, classes.names, lambda: episodes.server.settings.limits)
+    return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed, engine_for, sees)

@@ -77,8 +77,13 @@ def standing_of(view: View) -> Standing:
     late = np.minimum(np.maximum(-view.slack_tokens, 0.0), MOST_LATE_TOKENS)
     # One after the other, as the fleet's kernel adds.
     total = np.cumsum(np.where(view.active, late, 0.0))
+    return Standing(float(total[-1]), waiting_of(view))
+
+
+def waiting_of(view: View) -> float:
+    """How far gone is who waits longest, as in `Standing`."""
     waited = view.oldest_queued_s / class_token_s(view)
-    return Standing(float(total[-1]), min(float(waited.max()) / MOST_WAITING_TOKENS, 1.0))
+    return min(float(waited.max()) / MOST_WAITING_TOKENS, 1.0)
 
 
 @dataclass(frozen=True)

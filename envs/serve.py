@@ -16,10 +16,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.protocol import Controller, Ints, Plan, View
-from envs.reward import AT_EASE, GoodputReward, Tally, serving_summary, standing_of
-from policies.actions import ActionTable, PlanByClass
-from policies.features import bounds, feature_table, observe, require_finite
+from engine.protocol import Ints, View
+from envs.observing import Aggregate, Observer
+from envs.reward import AT_EASE, GoodputReward, Tally, serving_summary, standing_of, waiting_of
+from policies.actions import Actions
 
 if TYPE_CHECKING:
     from engine.loop import Engine
@@ -31,29 +31,18 @@ MakeEngine = Callable[[np.random.Generator], "Engine"]
 EngineFor = Callable[[Sequence["Request"]], "Engine"]
 
 
-class Held(Controller):
-    """Gives every request the plan of its class, as it was last decided outside."""
-
-    name = "held"
-
-    def __init__(self, table: ActionTable) -> None:
-        self.table = table
-        self.decided: PlanByClass = table.off()
-        self.decision_s = 0.0
-
-    def plan(self, view: View) -> Plan:
-        return self.table.expand(self.decided, view)
-
-
 class ServeEnv(gymnasium.Env[Observation, Ints]):
-    """Choose depth, width, node cap and margin by SLO class while an engine serves a trace.
+    """Decide how to speculate while an engine serves a trace, by a table of actions.
 
-    A step is `decide_every` iterations under one action. Serving never terminates: the end of the
-    trace, or `max_decisions`, is `truncated`. `info` holds `elapsed_s` (engine clock between two
-    decisions, for discounting by time), `busy_s`, `iterations`, `emitted_tokens`, `valid_tokens`,
-    `finished`, `attained`, `missed`, `cost` (violations: missed requests), `energy_joules`,
-    `clock_s`, seconds by stage as `time/…`, the reward's parts as `reward/…`, and with the last
-    step `serving`, the episode's figures by name.
+    `policies.actions.ActionTable` (depth, width, node cap and margin by SLO class) or
+    `policies.price_actions.PriceActions` (factors that steer slack-priced, which selects the nodes
+    in every iteration). A step is `decide_every` iterations under one action. Serving never
+    terminates: the end of the trace, or `max_decisions`, is `truncated`. `info` holds `elapsed_s`
+    (engine clock between two decisions, for discounting by time), `busy_s`, `iterations`,
+    `emitted_tokens`, `valid_tokens`, `finished`, `attained`, `missed`, `cost` (violations: missed
+    requests), `energy_joules`, `waiting` (as `envs.reward.Standing`), `clock_s`, seconds by stage
+    as `time/…`, the reward's parts as `reward/…`, and with the last step `serving`, the episode's
+    figures by name.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium's own declaration)
@@ -61,33 +50,35 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
     def __init__(
         self,
         make_engine: MakeEngine,
-        actions: ActionTable,
+        actions: Actions,
         reward: GoodputReward | None = None,
         decide_every: int = 1,
         max_decisions: int | None = None,
         seed: int | None = None,
         engine_for: EngineFor | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """`make_engine` gives a fresh episode drawn from the generator that it is handed.
 
         `max_decisions` cuts an episode, None lets it run to the trace's end; `seed` stands in for
         the first reset's when that is given none. `engine_for` gives an episode of requests that
-        were drawn before, which restoring a snapshot needs.
+        were drawn before, which restoring a snapshot needs; `observer` sees what the environment
+        shows, None for the aggregate of `envs.observing`.
         """
         for name, value in (("decide_every", decide_every), ("max_decisions", max_decisions)):
             if value is not None and (type(value) is not int or value < 1):
                 raise UserError(f"{name} is {value!r}; expected a whole number of at least 1")
         self.actions = actions
-        self.features = feature_table(actions.class_names)
+        self._observer = observer or Aggregate(actions.class_names)
+        self.observation, self.features = self._observer.size, self._observer.features
         self.reward = reward or GoodputReward()
         self.decide_every, self.max_decisions = decide_every, max_decisions
-        low, high = bounds(self.features)
-        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+        self.observation_space = self._observer.space
         self.action_space = spaces.MultiDiscrete(actions.nvec)
         self.engine: Engine | None = None
         self._make_engine, self._engine_for = make_engine, engine_for
         self._first_seed = seed
-        self._held = Held(actions)
+        self._actor = actions.actor()
         self._view: View | None = None
         self._decisions = 0
         self._ended = True
@@ -110,8 +101,8 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
                 f"the engine serves the classes {', '.join(engine.class_names)}, the action table "
                 f"is for {', '.join(self.actions.class_names)}; use one class table for both"
             )
-        self._held.decided = self.actions.off()
-        self._held.reset(engine.limits)
+        self._actor.reset(engine.limits)
+        self._observer.reset()
         self._decisions = self._records_seen = 0
         self._ended = False
         self._view = engine.next_decision()
@@ -122,13 +113,13 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         engine = self.engine
         if engine is None or self._ended:
             raise UserError("step() was called outside an episode; call reset() first")
-        switched = self._decide(action)
+        switched = self._actor.decide(action)
         tally, began_s = Tally(), engine.clock_s
         # Where an exported controller spends its time: the features. Charged once a decision.
-        self._held.decision_s = self._observation_s
+        self._actor.decision_s = self._observation_s
         while self._view is not None and tally.iterations < self.decide_every:
-            tally.add(engine.run_iteration(self._view, self._held))
-            self._held.decision_s = 0.0
+            tally.add(engine.run_iteration(self._view, self._actor))
+            self._actor.decision_s = 0.0
             self._view = engine.next_decision()
         self._decisions += 1
         records = engine.records()
@@ -146,7 +137,7 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
                     f"reward part {name} is {part}; expected a finite number, so the engine's "
                     f"clock ({engine.clock_s} s) or token counts are wrong"
                 )
-        info = self._info(engine, tally, engine.clock_s - began_s)
+        info = self._info(engine, tally, engine.clock_s - began_s, waiting_of(view))
         info.update({f"reward/{name}": float(part) for name, part in parts.items()})
         drained = self._view is None
         truncated = drained or self._decisions == self.max_decisions
@@ -174,12 +165,6 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         self.engine = self._view = None
         self._ended = True
 
-    def _decide(self, action: Ints) -> int:
-        """Let an action hold from now on; how many classes it gives another plan."""
-        before, self._held.decided = self._held.decided, self.actions.decode(action)
-        same = [old == new for old, new in zip(before, self._held.decided, strict=True)]
-        return int((~np.logical_and.reduce(same)).sum())
-
     def _view_now(self, engine: Engine) -> View:
         """What the coming decision is based on.
 
@@ -196,12 +181,13 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         """The features of a view, always a fresh array."""
         stopwatch = engine.stopwatch or perf_counter  # a modelled one stands still
         begun = stopwatch()
-        observation = observe(view, self._held.decided)
+        observation: Observation = self._observer.observe(engine, view, self._actor.previous)
         self._observation_s = stopwatch() - begun
-        require_finite(observation, self.features)
         return observation
 
-    def _info(self, engine: Engine, tally: Tally, elapsed_s: float) -> dict[str, Any]:
+    def _info(
+        self, engine: Engine, tally: Tally, elapsed_s: float, waiting: float = 0.0
+    ) -> dict[str, Any]:
         return {
             "elapsed_s": float(elapsed_s),
             "busy_s": tally.busy_s,
@@ -214,5 +200,6 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
             "missed": tally.missed,
             "cost": float(tally.missed),
             "energy_joules": float(tally.energy_joules),
+            "waiting": waiting,
             **{f"time/{stage}": seconds for stage, seconds in tally.stages_s.items()},
         }

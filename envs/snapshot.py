@@ -19,8 +19,15 @@ from engine.viewing import build_view
 from engine.workload.build import DrawnRequests, disturbances_of
 from engine.workload.disturbances import Disturbance, Disturbances
 from envs.fleet import ServeFleet, Step
-from envs.serve import Held, ServeEnv
+from envs.observing import Aggregate, LearningToDraft, PerRequest
+from envs.serve import ServeEnv
 from envs.vector import ServeVectorEnv
+from policies.actions import HeldPlan
+from policies.forecast import Forecast
+from policies.goodput_batch import GoodputBatch
+from policies.shifts import Shifts
+from policies.slack_priced import SlackPriced
+from policies.steered import Steered
 
 if TYPE_CHECKING:
     from engine.loop import Engine
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
 
 # What every Gymnasium environment has, and the shape of what goes in and out.
 FACE = ("spec", "metadata", "render_mode", "closed", "observation_space", "action_space")
-SETTINGS = ("actions", "features", "reward", "decide_every", "max_decisions")
+SETTINGS = ("actions", "observation", "features", "reward", "decide_every", "max_decisions")
 
 SINGLE = Carrier(
     {
@@ -36,7 +43,16 @@ SINGLE = Carrier(
             constant=(*FACE, *SETTINGS, "_make_engine", "_engine_for"),
             rebuilt=("engine", "_view"),
         ),
-        Held: LeftOut(constant=("table",)),
+        Aggregate: LeftOut(constant=("features", "space", "_classes")),
+        PerRequest: LeftOut(constant=("request_features",)),
+        LearningToDraft: LeftOut(constant=("features", "space")),
+        Shifts: LeftOut(),
+        HeldPlan: LeftOut(constant=("table", "lossless")),
+        Steered: LeftOut(constant=("table",)),
+        # What a step costs is asked anew with every plan.
+        SlackPriced: LeftOut(rebuilt=("_table", "_priced_by")),
+        Forecast: LeftOut(),
+        GoodputBatch: LeftOut(),
     },
     records=(RecordedRequest, SamplingParams, Disturbance),
     rebuild={},
@@ -47,9 +63,9 @@ MANY = Carrier(
         ServeFleet: LeftOut(
             constant=(
                 *(*FACE, *SETTINGS, "episodes", "replicas"),
-                *("_observer", "_tiers", "_pay"),
+                *("_observer", "request_features", "_tiers", "_pay"),
             ),
-            rebuilt=("_step_all", "_scratch", "_switched"),
+            rebuilt=("_step_all", "_show_requests", "_scratch", "_switched"),
         ),
         ServeVectorEnv: LeftOut(
             constant=(*FACE, "num_envs", "single_observation_space", "single_action_space")
@@ -134,5 +150,8 @@ def _settings(env: ServeEnv | ServeFleet) -> dict[str, str]:
     return {
         "action table": digest_of(env.actions),
         "features": digest_of(env.features),
-        **{name: repr(getattr(env, name)) for name in ("reward", "decide_every", "max_decisions")},
+        **{
+            name: repr(getattr(env, name))
+            for name in ("observation", "reward", "decide_every", "max_decisions")
+        },
     }

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
+from engine.protocol import Limits
 from envs.reward import PARTS, GoodputReward
 from policies.actions import DIMENSIONS, ActionTable
 from policies.features import POSITIONS, Feature, feature_table
+from policies.path_features import COPIES, path_table
+from policies.request_features import request_table
 
 CLASS = "CLASS"
 """Stands for the name of every class in turn."""
+ONE_SLOT = Limits(slots=1)
+"""Of the engine whose paths are described."""
 EARNED = {
     "valid": "tokens that kept to their request's objective",
     "violations": "`violation_tokens` for each request that ended without meeting its objectives",
@@ -36,6 +41,8 @@ TOLD = {
     "missed": "those with an objective that did not",
     "cost": "violations, for constrained learning: `missed`",
     "energy_joules": "joules; modelled where `engine.power_is_measured` is 0",
+    "waiting": "how long who waits longest has waited at the end of the step: a share of 1,024 "
+    "token times, at most 1",
     "time/STAGE": "seconds in prefill, draft, select, verify, controller, other",
     "reward/PART": "the parts of the reward",
     "serving": "with the last step of an episode: its figures (docs/evaluation.md)",
@@ -50,6 +57,13 @@ def tables() -> dict[str, list[str]]:
         "features": _table(
             ("feature", "unit", "range", "from the view's"),
             [_feature_row(f) for f in feature_table((CLASS,)) if not _is_further_position(f)],
+        ),
+        "requests": _table(
+            ("feature of a request", "unit", "range", "from the view's"),
+            [_feature_row(f) for f in request_table((CLASS,)) if not _is_further_position(f)],
+        ),
+        "paths": _table(
+            ("feature of a tree", "unit", "range", "from"), _path_rows(path_table(ONE_SLOT))
         ),
         "actions": _table(
             ("entry", "tiers"),
@@ -71,6 +85,18 @@ def _is_further_position(feature: Feature) -> bool:
     """Told in the row of position 1."""
     stem, _, position = feature.name.rpartition("_")
     return bool(stem) and position.isdecimal() and int(position) > 1
+
+
+def _path_rows(features: Sequence[Feature]) -> list[tuple[str, ...]]:
+    """The scores of all layers in one row, the copies of a number in another."""
+    first: dict[str, Feature] = {}
+    for feature in features:
+        first.setdefault(feature.name.split("_")[0], feature)
+    names = {"path.score": "path.score_LAYER_RANK"}
+    return [
+        (names.get(stem, f"{stem}_1 … {COPIES}"), *_feature_row(feature)[1:])
+        for stem, feature in first.items()
+    ]
 
 
 def _feature_row(feature: Feature) -> tuple[str, ...]:

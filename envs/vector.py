@@ -23,6 +23,7 @@ from engine.workload import WorkloadConfig
 from envs.episodes import ReplayEpisodes
 from envs.fleet import ServeFleet
 from envs.live import chosen_actions
+from envs.observing import Size
 from envs.reward import GoodputReward
 from policies.actions import ActionTable
 from policies.features import Observation
@@ -134,6 +135,7 @@ def make_replay_vector(
     classes: ClassTable = DEFAULT_CLASSES,
     actions: ActionTable | None = None,
     lossless: bool = True,
+    observation: Size = "aggregate",
     reward: GoodputReward | None = None,
     decide_every: int = 1,
     max_decisions: int | None = None,
@@ -148,7 +150,9 @@ def make_replay_vector(
         server, recording, profile, slots, workload, load, held_out, requests, classes
     )
     table = chosen_actions(classes, actions, lossless)
-    serving = ServeFleet(episodes, num_envs, table, reward, decide_every, max_decisions)
+    serving = ServeFleet(
+        episodes, num_envs, table, reward, decide_every, max_decisions, observation
+    )
     return ServeVectorEnv(serving, seed)
 
 

@@ -1,9 +1,11 @@
 """What learning algorithms emit, and the tiers that it stands for: three faces of one action table.
 
 PPO and its kin choose a tier of every dimension, DQN one of a table of whole plans, SAC and TQC a
-number between -1 and 1 for every dimension. A codec takes each to tier indices [C · 4] of
-`policies.actions.ActionTable`, in training and in an exported controller alike. NumPy only; the
-spaces of Gymnasium that go with them are `train.action_space`'s.
+number between -1 and 1 for every dimension. A codec takes each to tier indices [D], D dimensions of
+`policies.actions.ActionTable` (4 a class, perhaps one for the engine) or of
+`policies.price_actions.PriceActions` (which has no whole plans to choose from), in training and in
+an exported controller alike. NumPy only; the spaces of Gymnasium that go with them are
+`train.action_space`'s.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 
 from engine.errors import UserError
 from engine.protocol import Ints
-from policies.actions import DIMENSIONS, ActionTable
+from policies.actions import DIMENSIONS, Actions, ActionTable
 
 Outputs = NDArray[np.float32]
 
@@ -41,7 +43,7 @@ class ActionCodec(Protocol):
     kind: ClassVar[str]
 
     @property
-    def table(self) -> ActionTable:
+    def table(self) -> Actions:
         """The tiers."""
         ...
 
@@ -51,12 +53,12 @@ class ActionCodec(Protocol):
         ...
 
     def decode(self, actions: NDArray[Any]) -> Ints:
-        """From actions [R, …], a row for each environment, to tier indices [R, C · 4]; UserError
-        for what is no action."""
+        """From actions [R, …], a row for each environment, to tier indices [R, D]; UserError for
+        what is no action."""
         ...
 
     def choose(self, outputs: Outputs) -> Ints:
-        """The greedy choice of a network's outputs, tier indices [C · 4]; of equals the lowest."""
+        """The greedy choice of a network's outputs, tier indices [D]; of equals the lowest."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +71,7 @@ class TierCodec:
     """A tier of every dimension by itself: outputs are logits, one for each tier."""
 
     kind: ClassVar[str] = "tiers"
-    table: ActionTable
+    table: Actions
     masked: bool = False
     """Whether tiers without use are ruled out (`policies.action_mask`), as in training."""
 
@@ -118,6 +120,11 @@ class PresetCodec:
     """Tier indices of depth, width, nodes and margin."""
 
     def __post_init__(self) -> None:
+        if self.table.sizes_batch:
+            raise UserError(
+                f"presets: they are plans by class, and the table has shares of the slots, running "
+                f"{self.table.running}, to choose from; take tiers, a box, or a table without"
+            )
         named = sorted(name for group in self.groups for name in group)
         if named != sorted(self.table.class_names) or not all(self.groups):
             raise UserError(
@@ -196,7 +203,7 @@ class BoxCodec:
     """
 
     kind: ClassVar[str] = "box"
-    table: ActionTable
+    table: Actions
 
     @property
     def outputs(self) -> int:
@@ -221,6 +228,12 @@ class BoxCodec:
         """tanh of the outputs, then as `decode`."""
         return self.decode(np.tanh(outputs)[None])[0]
 
+    def middle(self, tiers: Ints) -> Outputs:
+        """The outputs [outputs] that choose these tier indices [D], each in the middle of its part
+        of the interval."""
+        part = (tiers[self._chosen] + 0.5) / self.table.nvec[self._chosen]
+        return np.arctanh(2.0 * part - 1.0).astype(np.float32)
+
     @cached_property
     def _chosen(self) -> Ints:
         return np.flatnonzero(self.table.nvec > 1)
@@ -242,7 +255,7 @@ def presets_of(table: ActionTable, groups: Sequence[Sequence[str]]) -> PresetCod
     return PresetCodec(table, tuple(tuple(group) for group in groups), (off, *drafting))
 
 
-def codec_from_dict(values: Any, table: ActionTable) -> ActionCodec:
+def codec_from_dict(values: Any, table: Actions) -> ActionCodec:
     """The codec over `table` that `to_dict` described. Raises UserError for anything else."""
     kind = values.get("kind") if isinstance(values, Mapping) else None
     keys: dict[Any, set[str]] = {
@@ -255,6 +268,12 @@ def codec_from_dict(values: Any, table: ActionTable) -> ActionCodec:
         raise UserError(
             f"action codec: got {got} of kind {kind!r}; expected one of {', '.join(keys)} with its "
             "own keys"
+        )
+    whole_plans = isinstance(table, ActionTable)
+    if not whole_plans and (kind == "presets" or values.get("masked")):
+        raise UserError(
+            f"action codec: {kind if kind == 'presets' else 'masks'} are of whole plans, and the "
+            f"actions are {table.kind}; export the controller again"
         )
     if kind == "tiers":
         if type(values["masked"]) is not bool:
@@ -270,6 +289,7 @@ def codec_from_dict(values: Any, table: ActionTable) -> ActionCodec:
             f"presets of version {values['version']!r}; this DraftGym reads {PRESETS_VERSION}, so "
             "export the controller with it again"
         )
+    assert isinstance(table, ActionTable)
     groups, plans = values["groups"], values["plans"]
     for lists in (groups, plans):
         if not isinstance(lists, list) or not all(isinstance(row, list) for row in lists):

@@ -4,7 +4,7 @@ Two rules. Tiers above the engine's limits are ruled out, since the engine would
 class of which nothing decodes and nothing waits, while no prompt is being read, has its lowest
 tiers alone (speculation off): whatever else is chosen for it does nothing, and would only be noise
 in the gradient. What joins within a decision is served without drafts until the next. The lowest
-tier of every dimension is always left.
+tier of every dimension is always left, and so are all shares of the slots, where these are chosen.
 """
 
 from __future__ import annotations
@@ -41,10 +41,15 @@ class ActionMask:
         sizes = table.nvec[: len(DIMENSIONS)]
         lowest[np.cumsum(sizes) - sizes] = True
         self._present, self._absent = own | lowest, lowest
+        self._of_engine = np.ones(len(table.running) if table.sizes_batch else 0, np.bool_)
 
     def legal(self, observations: Observation) -> Bools:
         """[..., Σ nvec] of observations [..., F], dimensions in the order of an action."""
         waiting = observations[..., self._active] + observations[..., self._queued] > 0
         present = waiting | (observations[..., self._prefilling] > 0)[..., None]
         tiers = np.where(present[..., None], self._present, self._absent)
-        return tiers.reshape(*observations.shape[:-1], -1)
+        by_class = tiers.reshape(*observations.shape[:-1], -1)
+        if not len(self._of_engine):
+            return by_class
+        of_engine = np.broadcast_to(self._of_engine, (*by_class.shape[:-1], len(self._of_engine)))
+        return np.concatenate([by_class, of_engine], axis=-1)

@@ -11,14 +11,17 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.protocol import Floats, View
+from engine.protocol import Floats, Ints, View
 from policies.actions import PlanByClass
+from policies.predicted_cost import predicted_steps
+from policies.shifts import SPAN_TOKEN_TIMES, Shifts
 
 POSITIONS = 6
 """Tree positions that are described one by one; the deepest tier of the default action table."""
@@ -47,28 +50,41 @@ def _by_position(name: str, unit: str, source: str) -> tuple[tuple[str, str, flo
     return tuple((f"{name}_{p}", unit, 0.0, source) for p in range(1, POSITIONS + 1))
 
 
-# name, unit, low, source; the upper bound is 1 throughout. `observe` fills them in this order.
+# name, unit, low, source; the upper bound is 1 throughout. `observe` fills them in this order: what
+# is averaged or summed over requests stands together, so that NumPy is called seldom.
 _LINEAR: tuple[tuple[str, str, float, str], ...] = (
     ("active", "share of slots", 0.0, "active, slo_class"),
     ("slack_mean", f"tokens / {SLACK_TOKENS}", -1.0, "slack_tokens"),
-    ("slack_min", f"tokens / {SLACK_TOKENS}", -1.0, "slack_tokens"),
     ("late", "share of the class's requests", 0.0, "slack_tokens"),
     ("draft_confidence", "probability", 0.0, "draft_confidence"),
+    *_by_position("acceptance", "(accepted + 0.5) / (proposed + 1)", "accepted, proposed"),
+    *_by_position("evidence", f"proposed / (proposed + {EVIDENCE_HALF:g})", "proposed"),
     ("previous_depth", "share of the limit", 0.0, "previous plan"),
     ("previous_width", "share of the limit", 0.0, "previous plan"),
     ("previous_nodes", "share of the limit", 0.0, "previous plan"),
     ("previous_margin", "ratio", 0.0, "previous plan"),
-    *_by_position("acceptance", "(accepted + 0.5) / (proposed + 1)", "accepted, proposed"),
-    *_by_position("evidence", f"proposed / (proposed + {EVIDENCE_HALF:g})", "proposed"),
+    ("slack_min", f"tokens / {SLACK_TOKENS}", -1.0, "slack_tokens"),
 )
 # Long tails, scaled by logarithm; the tops belong to the units.
-_TOPS = (1023, 8191, 255, 4095, *(SINCE_ITERATIONS,) * POSITIONS)
+_TOPS = (*(SINCE_ITERATIONS,) * POSITIONS, 1023, 8191, 255, 4095, 255, 4095)
 _LOGARITHMIC: tuple[tuple[str, str, float, str], ...] = (
+    *_by_position("since", _log_unit("iterations", SINCE_ITERATIONS), "since_proposed"),
     ("remaining_mean", _log_unit("tokens", 1023), 0.0, "remaining_tokens"),
     ("context_mean", _log_unit("tokens", 8191), 0.0, "context_tokens"),
     ("queued", _log_unit("requests", 255), 0.0, "queued"),
     ("queue_age", _log_unit("TPOT objectives", 4095), 0.0, "oldest_queued_s"),
-    *_by_position("since", _log_unit("iterations", SINCE_ITERATIONS), "since_proposed"),
+    (
+        "arrivals",
+        _log_unit(f"requests in {SPAN_TOKEN_TIMES:g} unloaded TPOTs", 255),
+        0.0,
+        "request, queued, clock_s of all views",
+    ),
+    (
+        "since_shift",
+        _log_unit("unloaded TPOTs", 4095),
+        0.0,
+        "request, queued, accepted, proposed, clock_s of all views",
+    ),
 )
 _CLASS_FEATURES = (*_LINEAR, *_LOGARITHMIC)
 _ENGINE_FEATURES: tuple[tuple[str, str, float, str], ...] = (
@@ -81,10 +97,32 @@ _ENGINE_FEATURES: tuple[tuple[str, str, float, str], ...] = (
     ("power_cap", "share of the cap, 0 without one", 0.0, "power_watts, power_cap_watts"),
     ("power_is_measured", "flag", 0.0, "power_is_measured"),
     ("iteration", _log_unit("unloaded TPOTs", 63), 0.0, "iteration_s, unloaded_tpot_s"),
+    ("ordinary_step", _log_unit("unloaded TPOTs", 63), 0.0, "pricing; 0 without a profile"),
+    (
+        "previous_step",
+        _log_unit("unloaded TPOTs", 63),
+        0.0,
+        "pricing of the previous plan; 0 without a profile",
+    ),
+    (
+        "load",
+        _log_unit("tokens demanded in an ordinary step / its tokens", 15),
+        0.0,
+        "class_tpot_objective_s, pricing; 0 without a profile",
+    ),
+    ("is_priced", "flag", 0.0, "pricing"),
 )
-_CLASS_LOW = np.array([low for _, _, low, _ in _CLASS_FEATURES])
 _LOG_TOPS = np.log1p(np.array(_TOPS, dtype=np.float64))
-_AVERAGED = 5  # slack, late, confidence, remaining, context
+_LOG_STEPS, _LOG_LOAD = math.log1p(63), math.log1p(15)
+# Columns of what is summed by class, slot by slot: slack, late and confidence; accepted, proposed,
+# and proposed again, as the two fractions need them; remaining and context.
+_FRACTIONS = 3
+_TOKENS = _FRACTIONS + 3 * POSITIONS
+_COLUMNS = np.arange(_TOKENS + 2)
+_ABOVE = np.repeat([0.5, 0.0], POSITIONS)
+_BELOW = np.repeat([1.0, EVIDENCE_HALF], POSITIONS)
+_PREVIOUS = _FRACTIONS + 1 + 2 * POSITIONS
+_SLACK_MIN = len(_LINEAR) - 1
 
 
 def feature_table(class_names: Sequence[str]) -> tuple[Feature, ...]:
@@ -124,63 +162,41 @@ def require_finite(observation: Observation, features: Sequence[Feature]) -> Non
         )
 
 
-def observe(view: View, previous: PlanByClass) -> Observation:
+def observe(view: View, previous: PlanByClass, shifts: Shifts | None = None) -> Observation:
     """The observation of `view`: a fresh float32 [F] inside the bounds of `feature_table`.
 
-    `previous` is the plan by class now in force. A value that is not a number stays one, for
-    `require_finite` to name. A class without active requests reads as: no slack, acceptance 0.5
-    with evidence 0, positions last proposed long ago.
+    `previous` is the plan by class now in force; `shifts` remembers the views before this one of
+    the episode, and now this one too. Without it nobody has arrived and nothing ever changed. A
+    value that is not a number stays one, for `require_finite` to name. A class without active
+    requests reads as: no slack, acceptance 0.5 with evidence 0, positions last proposed long ago.
     """
     limits, n_classes = view.limits, len(view.class_names)
-    rows = np.flatnonzero(view.active)
-    slo_class = view.slo_class[rows]
-    count = np.bincount(slo_class, minlength=n_classes)
-    held = min(POSITIONS, view.proposed.shape[1])
-
-    columns = np.zeros((len(rows), _AVERAGED + 2 * POSITIONS))
-    slack = np.minimum(np.maximum(view.slack_tokens[rows], -SLACK_TOKENS), SLACK_TOKENS)
-    columns[:, 0] = slack
-    columns[:, 1] = slack < 0
-    columns[:, 2] = view.draft_confidence[rows]
-    columns[:, 3] = view.remaining_tokens[rows]
-    columns[:, 4] = view.context_tokens[rows]
-    columns[:, _AVERAGED : _AVERAGED + held] = view.accepted[rows, :held]
-    columns[:, _AVERAGED + POSITIONS : _AVERAGED + POSITIONS + held] = view.proposed[rows, :held]
-    # Not a matrix product, which would spread one class's NaN over all of them.
-    sums = np.zeros((n_classes, columns.shape[1]))
-    np.add.at(sums, slo_class, columns)
-    mean = sums[:, :_AVERAGED] / np.maximum(count, 1)[:, None]
-    accepted, proposed = sums[:, _AVERAGED:-POSITIONS], sums[:, -POSITIONS:]
-
-    slack_min = np.full(n_classes, float(SLACK_TOKENS))
-    np.minimum.at(slack_min, slo_class, slack)
-    since = np.full((n_classes, POSITIONS), float(SINCE_ITERATIONS))
-    np.minimum.at(since[:, :held], slo_class, view.since_proposed[rows, :held])
-    token_s = class_token_s(view)
+    # Slots that do not decode count as those of one more class, of which nobody is told.
+    slo_class = np.where(view.active, view.slo_class, n_classes)
+    count = np.bincount(slo_class, minlength=n_classes)[:n_classes]
+    sums, least = _over_slots(view, slo_class)
+    plan = np.array(previous)
 
     size = n_classes * len(_CLASS_FEATURES)
     out = np.empty(size + len(_ENGINE_FEATURES))
     block = out[:size].reshape(n_classes, -1)
-    block[:, 0] = count / limits.slots
-    block[:, 1] = mean[:, 0] / SLACK_TOKENS
-    block[:, 2] = np.where(count > 0, slack_min / SLACK_TOKENS, 0.0)
-    block[:, 3:5] = mean[:, 1:3]
-    block[:, 5] = previous.depth / limits.max_depth
-    block[:, 6] = previous.width / limits.max_width
-    block[:, 7] = previous.nodes / limits.max_nodes
-    block[:, 8] = previous.margin
-    block[:, 9 : 9 + POSITIONS] = (accepted + 0.5) / (proposed + 1.0)
-    block[:, 9 + POSITIONS : len(_LINEAR)] = proposed / (proposed + EVIDENCE_HALF)
     tails = block[:, len(_LINEAR) :]
-    tails[:, 0:2] = mean[:, 3:5]
-    tails[:, 2] = view.queued
-    tails[:, 3] = view.oldest_queued_s / token_s
-    tails[:, 4:] = since
+    most = np.maximum(count, 1)[:, None]
+    block[:, 0] = count / limits.slots
+    np.divide(sums[:, :_FRACTIONS], most, out=block[:, 1 : _FRACTIONS + 1])
+    above = sums[:, _FRACTIONS : _TOKENS - POSITIONS] + _ABOVE
+    below = sums[:, _FRACTIONS + POSITIONS : _TOKENS] + _BELOW
+    np.divide(above, below, out=block[:, _FRACTIONS + 1 : _PREVIOUS])
+    block[:, _PREVIOUS:_SLACK_MIN] = plan.T / (*limits[1:], 1.0)
+    tails[:, :POSITIONS] = least[:, 1:]
+    np.divide(sums[:, _TOKENS:], most, out=tails[:, POSITIONS : POSITIONS + 2])
+    ages = view.oldest_queued_s / class_token_s(view)
+    tails[:, POSITIONS + 2 :] = np.array((view.queued, ages, *_look(view, shifts, block))).T
+    block[:, _SLACK_MIN] = least[:, 0] * (count > 0)
     np.log1p(np.maximum(tails, 0.0, out=tails), out=tails)
     tails /= _LOG_TOPS
-    out[size:] = _engine_wide(view, len(rows))
-    np.minimum(np.maximum(block, _CLASS_LOW, out=block), 1.0, out=block)
-    np.minimum(np.maximum(out[size:], 0.0, out=out[size:]), 1.0, out=out[size:])
+    out[size:] = _engine_wide(view, count.tolist(), predicted_steps(view, plan))
+    np.minimum(np.maximum(out, _lowest(n_classes), out=out), 1.0, out=out)
     return out.astype(np.float32)
 
 
@@ -190,9 +206,71 @@ def class_token_s(view: View) -> Floats:
     return np.where(np.isfinite(objective_s), objective_s, view.unloaded_tpot_s)
 
 
-def _engine_wide(view: View, running: int) -> tuple[float, ...]:
-    """The features of the engine as a whole, in the order of `_ENGINE_FEATURES`."""
-    slots = view.limits.slots
+@cache
+def _lowest(n_classes: int) -> Floats:
+    """[F] lower bounds; to be read."""
+    by_class = [low for _, _, low, _ in _CLASS_FEATURES]
+    return np.array(by_class * n_classes + [low for _, _, low, _ in _ENGINE_FEATURES])
+
+
+def _over_slots(view: View, slo_class: Ints) -> tuple[Floats, Floats]:
+    """By class, sums [C, _COLUMNS] and least values [C, 1 + POSITIONS] over the slots.
+
+    `slo_class` [S] is C where nobody decodes. Sums are one count of weights, slot by slot as the
+    fleet's kernel adds: `np.add.at` takes several times as long, and a matrix product would spread
+    one class's NaN over all of them. The least are slack and iterations since a proposal.
+    """
+    slots, held = len(slo_class), min(POSITIONS, view.proposed.shape[1])
+    classes = len(view.class_names)
+    columns = np.zeros((slots, len(_COLUMNS)))
+    slack = columns[:, 0]
+    np.minimum(np.maximum(view.slack_tokens, -SLACK_TOKENS), SLACK_TOKENS, out=slack)
+    slack /= SLACK_TOKENS
+    columns[:, 1] = slack < 0
+    columns[:, 2] = view.draft_confidence
+    columns[:, _FRACTIONS : _FRACTIONS + held] = view.accepted[:, :held]
+    for first in (_FRACTIONS + POSITIONS, _FRACTIONS + 2 * POSITIONS):
+        columns[:, first : first + held] = view.proposed[:, :held]
+    columns[:, _TOKENS] = view.remaining_tokens
+    columns[:, _TOKENS + 1] = view.context_tokens
+    places = (slo_class * len(_COLUMNS))[:, None] + _COLUMNS
+    size = (classes + 1) * len(_COLUMNS)
+    sums = cast("Floats", np.bincount(places.ravel(), columns.ravel(), size))
+
+    columns = np.full((slots, 1 + POSITIONS), float(SINCE_ITERATIONS))
+    columns[:, 0] = slack
+    columns[:, 1 : 1 + held] = view.since_proposed[:, :held]
+    least = np.full((classes + 1, 1 + POSITIONS), float(SINCE_ITERATIONS))
+    np.minimum.at(least, slo_class, columns)
+    return sums.reshape(classes + 1, -1)[:classes], least[:classes]
+
+
+def _look(view: View, shifts: Shifts | None, block: Floats) -> tuple[list[float], list[float]]:
+    """By class, arrivals and time since a shift, unscaled, when `shifts` has seen the view.
+
+    `block` [C, …] holds acceptance, its evidence and the iterations since a proposal.
+    """
+    if shifts is None:
+        return [0.0] * len(block), [float(_TOPS[-1])] * len(block)
+    first, token_s = _FRACTIONS + 1, view.unloaded_tpot_s
+    evidence, since = first + POSITIONS, len(_LINEAR)
+    shifts.look(view, *(block[:, i].tolist() for i in (first, evidence, since)))
+    return (
+        [rate_hz * (SPAN_TOKEN_TIMES * token_s) for rate_hz in shifts.rate_hz],
+        [(view.clock_s - changed_s) / token_s for changed_s in shifts.changed_s],
+    )
+
+
+def _engine_wide(view: View, count: list[int], steps_s: tuple[float, float]) -> tuple[float, ...]:
+    """The features of the engine as a whole, in the order of `_ENGINE_FEATURES`.
+
+    `count` [C] requests decode; `steps_s` are those of `predicted_steps`.
+    """
+    slots, token_s, running = view.limits.slots, view.unloaded_tpot_s, sum(count)
+    demand_hz = 0.0
+    for members, objective_s in zip(count, view.class_tpot_objective_s.tolist(), strict=True):
+        demand_hz += members / objective_s  # nothing where there is no objective
+    ordinary_s, planned_s = steps_s
     return (
         running / slots,
         view.prefilling / slots,
@@ -202,5 +280,9 @@ def _engine_wide(view: View, running: int) -> tuple[float, ...]:
         math.log1p(view.power_watts) / math.log1p(16383),
         view.power_watts / view.power_cap_watts,
         float(view.power_is_measured),
-        math.log1p(view.iteration_s / view.unloaded_tpot_s) / math.log1p(63),
+        math.log1p(view.iteration_s / token_s) / _LOG_STEPS,
+        math.log1p(ordinary_s / token_s) / _LOG_STEPS,
+        math.log1p(planned_s / token_s) / _LOG_STEPS,
+        math.log1p(demand_hz * ordinary_s / max(running, 1)) / _LOG_LOAD,
+        float(view.pricing is not None),
     )

@@ -15,26 +15,37 @@ from numpy.typing import NDArray
 
 from engine.kernels.inner import INNER
 from engine.protocol import Floats, Ints
+from engine.replay.fleet.costs import DRAFT_FIRST, DRAFT_NEXT, HOST, VERIFY, Costs, cost_s
 from engine.replay.fleet.disturbing import cap_watts_now
 from engine.replay.fleet.fleet import Fleet
 from engine.replay.fleet.pressure import age_all
 from engine.replay.fleet.state import FleetPlan, FleetState, Record
 from policies.features import (
+    _FRACTIONS,
     _LINEAR,
+    _LOG_LOAD,
+    _LOG_STEPS,
     _LOG_TOPS,
+    _PREVIOUS,
+    _SLACK_MIN,
     EVIDENCE_HALF,
     POSITIONS,
     SINCE_ITERATIONS,
     SLACK_TOKENS,
     feature_table,
 )
+from policies.fleet_shifts import FleetShifts, look
+from policies.shifts import SPAN_TOKEN_TIMES
 
-LINEAR = len(_LINEAR)
-BY_CLASS = LINEAR + len(_LOG_TOPS)
-SINCE = len(_LOG_TOPS) - POSITIONS  # the first tail that counts iterations, up to the most
+ACCEPTANCE = _FRACTIONS + 1
+EVIDENCE = ACCEPTANCE + POSITIONS
+SINCE = len(_LINEAR)  # the first of the tails
+REMAINING = SINCE + POSITIONS
+QUEUED = REMAINING + 2
+BY_CLASS = SINCE + len(_LOG_TOPS)
 # Looked up: an observation has so many of them that computing logarithms would be felt.
-SINCE_LOGS = np.array([log1p(n) / _LOG_TOPS[-1] for n in range(SINCE_ITERATIONS + 1)])
-LOG_QUEUED, LOG_WATTS, LOG_STEPS = log1p(255), log1p(16383), log1p(63)
+SINCE_LOGS = np.array([log1p(n) / _LOG_TOPS[0] for n in range(SINCE_ITERATIONS + 1)])
+LOG_QUEUED, LOG_WATTS = log1p(255), log1p(16383)
 
 
 class Scales(NamedTuple):
@@ -71,13 +82,17 @@ class Scratch(NamedTuple):
     by_class: Floats  # [C, BY_CLASS] the first of them
     members: Ints  # [C] who decode
     oldest_s: Floats  # [C]
+    newcomers: Ints  # [C]
+    tree: Ints  # [3, C] depth, width and nodes in force, within the limits
 
 
 def new_scratch(classes: int, features: int) -> Scratch:
     """For a fleet's observations, one after the other."""
     exact = np.empty(features)
     by_class = exact[: classes * BY_CLASS].reshape(classes, BY_CLASS)
-    return Scratch(exact, by_class, np.empty(classes, np.int64), np.empty(classes))
+    members, newcomers = np.empty((2, classes), np.int64)
+    tree = np.empty((3, classes), np.int64)
+    return Scratch(exact, by_class, members, np.empty(classes), newcomers, tree)
 
 
 @njit(**INNER)
@@ -85,6 +100,7 @@ def observe_replica(
     r: int,
     fleet: FleetState,
     previous: FleetPlan,
+    shifts: FleetShifts,
     scales: Scales,
     scratch: Scratch,
     out: NDArray[np.float32],
@@ -93,30 +109,38 @@ def observe_replica(
 
     `previous` is the plan by class now in force, without margins.
     """
-    exact, block, count, oldest_s = scratch
+    exact, block, count, oldest_s, newcomers, tree = scratch
     slots, n_classes = fleet.slots.shape[1], len(count)
     running, prefilling, held = _sum_slots(r, fleet, block, count)
     age_queue(r, fleet, oldest_s)
     for c in range(n_classes):
         _scale_class(block[c], count[c], slots)
-        block[c, 5] = previous.depth[r, c] / scales.max_depth
-        block[c, 6] = previous.width[r, c] / scales.max_width
-        block[c, 7] = previous.nodes[r, c] / scales.max_nodes
-        block[c, 8] = 1.0
-        token_s = class_token_s(c, fleet, scales.unloaded_tpot_s)
-        tails = block[c, LINEAR:]
-        tails[2], tails[3] = fleet.queued[r, c], oldest_s[c] / token_s
-        for i in range(SINCE):
-            tails[i] = log1p(max(tails[i], 0.0)) / _LOG_TOPS[i]
-        for i in range(SINCE, len(tails)):
-            tails[i] = SINCE_LOGS[int(tails[i])]
+        block[c, _PREVIOUS] = previous.depth[r, c] / scales.max_depth
+        block[c, _PREVIOUS + 1] = previous.width[r, c] / scales.max_width
+        block[c, _PREVIOUS + 2] = previous.nodes[r, c] / scales.max_nodes
+        block[c, _PREVIOUS + 3] = 1.0
+        tree[0, c] = min(previous.depth[r, c], scales.max_depth)
+        tree[1, c] = min(previous.width[r, c], scales.max_width)
+        tree[2, c] = min(previous.nodes[r, c], scales.max_nodes)
+    first = block[:, ACCEPTANCE], block[:, EVIDENCE], block[:, SINCE]
+    look(r, fleet, shifts, *first, prefilling, scales.unloaded_tpot_s, newcomers)
+    for c in range(n_classes):
+        _scale_tails(r, c, fleet, shifts, oldest_s[c], scales.unloaded_tpot_s, block[c, SINCE:])
         for i in range(BY_CLASS):
-            low = -1.0 if i == 1 or i == 2 else 0.0
+            low = -1.0 if i == 1 or i == _SLACK_MIN else 0.0
             block[c, i] = _inside(block[c, i], low)
     rest = exact[n_classes * BY_CLASS :]
     _fill_engine(fleet.replicas[r], running, prefilling, held, scales, slots, rest)
     rest[2] = log1p(fleet.queued[r].sum()) / LOG_QUEUED
     rest[6] = fleet.replicas[r].watts / cap_watts_now(r, fleet)
+    ordinary_s, planned_s = predicted_steps(r, fleet, count, tree)
+    demand_hz = 0.0
+    for c in range(n_classes):
+        demand_hz += count[c] / fleet.classes[c].tpot_s
+    rest[9] = log1p(ordinary_s / scales.unloaded_tpot_s) / _LOG_STEPS
+    rest[10] = log1p(planned_s / scales.unloaded_tpot_s) / _LOG_STEPS
+    rest[11] = log1p(demand_hz * ordinary_s / max(running, 1)) / _LOG_LOAD
+    rest[12] = 1.0  # a fleet has a profile
     for i in range(len(rest)):
         rest[i] = _inside(rest[i], 0.0)
     finite = True
@@ -136,8 +160,8 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
     positions = min(POSITIONS, history.proposed.shape[2])
     block[:] = 0.0
     count[:] = 0
-    block[:, 2] = SLACK_TOKENS
-    block[:, BY_CLASS - POSITIONS :] = SINCE_ITERATIONS
+    block[:, _SLACK_MIN] = SINCE_ITERATIONS
+    block[:, SINCE:REMAINING] = SINCE_ITERATIONS
     running = prefilling = held = 0
     for s in range(fleet.slots.shape[1]):
         slot = fleet.slots[r, s]
@@ -148,20 +172,19 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
             continue
         running += 1
         slack = slack_tokens(slot, clock_s)
-        slack = min(max(slack, -float(SLACK_TOKENS)), float(SLACK_TOKENS))
+        slack = min(max(slack, -float(SLACK_TOKENS)), float(SLACK_TOKENS)) / SLACK_TOKENS
         of = block[slot.slo_class]
         count[slot.slo_class] += 1
         of[1] += slack
-        of[2] = min(of[2], slack)
-        of[3] += slack < 0
-        of[4] += slot.draft_confidence
-        of[LINEAR] += slot.max_tokens - slot.emitted
-        of[LINEAR + 1] += slot.context
+        of[2] += slack < 0
+        of[3] += slot.draft_confidence
+        of[_SLACK_MIN] = min(of[_SLACK_MIN], slack)
+        of[REMAINING] += slot.max_tokens - slot.emitted
+        of[REMAINING + 1] += slot.context
         for d in range(positions):
-            of[9 + d] += history.accepted[r, s, d]
-            of[9 + POSITIONS + d] += history.proposed[r, s, d]
-            at = BY_CLASS - POSITIONS + d
-            of[at] = min(of[at], history.since_proposed[r, s, d])
+            of[ACCEPTANCE + d] += history.accepted[r, s, d]
+            of[EVIDENCE + d] += history.proposed[r, s, d]
+            of[SINCE + d] = min(of[SINCE + d], history.since_proposed[r, s, d])
     return running, prefilling, held
 
 
@@ -205,19 +228,94 @@ def age_queue(r: int, fleet: FleetState, oldest_s: Floats) -> None:
 
 @njit(**INNER, error_model="numpy")
 def _scale_class(of: Floats, count: int, slots: int) -> None:
-    """From a class's sums to its features, the previous plan and the logarithms left out."""
+    """From a class's sums to its features, but for the previous plan, the queue and logarithms."""
     most = max(count, 1)
     of[0] = count / slots
-    of[1] = of[1] / most / SLACK_TOKENS
-    of[2] = of[2] / SLACK_TOKENS if count > 0 else 0.0
+    of[1] /= most
+    of[2] /= most
     of[3] /= most
-    of[4] /= most
-    of[LINEAR] /= most
-    of[LINEAR + 1] /= most
+    of[_SLACK_MIN] = of[_SLACK_MIN] if count > 0 else 0.0
+    of[REMAINING] /= most
+    of[REMAINING + 1] /= most
     for d in range(POSITIONS):
-        accepted, proposed = of[9 + d], of[9 + POSITIONS + d]
-        of[9 + d] = (accepted + 0.5) / (proposed + 1.0)
-        of[9 + POSITIONS + d] = proposed / (proposed + EVIDENCE_HALF)
+        accepted, proposed = of[ACCEPTANCE + d], of[EVIDENCE + d]
+        of[ACCEPTANCE + d] = (accepted + 0.5) / (proposed + 1.0)
+        of[EVIDENCE + d] = proposed / (proposed + EVIDENCE_HALF)
+
+
+@njit(**INNER, error_model="numpy")
+def _scale_tails(
+    r: int,
+    c: int,
+    fleet: FleetState,
+    shifts: FleetShifts,
+    oldest_s: float,
+    unloaded_tpot_s: float,
+    tails: Floats,
+) -> None:
+    """The tails of class c: what its queue and its past show, and the logarithms of all."""
+    past, queue = shifts.classes[r, c], tails[QUEUED - SINCE :]
+    queue[0] = fleet.queued[r, c]
+    queue[1] = oldest_s / class_token_s(c, fleet, unloaded_tpot_s)
+    queue[2] = past.rate_hz * (SPAN_TOKEN_TIMES * unloaded_tpot_s)
+    queue[3] = (fleet.replicas[r].clock_s - past.changed_s) / unloaded_tpot_s
+    for i in range(POSITIONS):
+        tails[i] = SINCE_LOGS[int(tails[i])]
+    for i in range(POSITIONS, len(tails)):
+        tails[i] = log1p(max(tails[i], 0.0)) / _LOG_TOPS[i]
+
+
+@njit(**INNER, error_model="numpy")
+def predicted_steps(r: int, fleet: FleetState, count: Ints, tree: Ints) -> tuple[float, float]:
+    """`policies.predicted_cost.predicted_steps` of replica r, whose classes have `count` [C].
+
+    `tree` [3, C] is the plan in force, within the limits. In the order of operations of
+    `engine.profile.hardware_profile.HardwareProfile.passes_s`, on the costs without a power cap
+    that comes and goes.
+    """
+    running = kv_tokens = behind = drafting = drafting_kv_tokens = kept = deepest = 0
+    for s in range(fleet.slots.shape[1]):
+        slot = fleet.slots[r, s]
+        if not slot.decoding:
+            continue
+        depth, width, nodes = tree[:, slot.slo_class]
+        running += 1
+        kv_tokens += slot.context
+        if depth > 0 and nodes > 0:
+            kept += min(nodes, width + (depth - 1) * width * width)
+            drafting += 1
+            drafting_kv_tokens += slot.context
+            behind += slot.context - slot.drafted_to
+            deepest = max(deepest, depth)
+    if running == 0:
+        return 0.0, 0.0
+    costs = fleet.costs
+    ordinary_s = _cost_s(costs, VERIFY, running, kv_tokens, running)
+    ordinary_s += _cost_s(costs, HOST, running, kv_tokens, running)
+    if drafting == 0:
+        return ordinary_s, ordinary_s
+    planned_s = _cost_s(costs, VERIFY, running + kept, kv_tokens, running)
+    planned_s += _cost_s(costs, HOST, running + kept, kv_tokens, running)
+    further_s = 0.0
+    for step in range(2, deepest + 1):
+        rows = 0
+        for c in range(len(count)):
+            if tree[0, c] >= step and tree[2, c] > 0:
+                rows += count[c] * tree[1, c]
+        further_s += _cost_s(costs, DRAFT_NEXT, rows, drafting_kv_tokens, drafting)
+    first_s = _cost_s(costs, DRAFT_FIRST, behind, drafting_kv_tokens, drafting)
+    return ordinary_s, planned_s + (first_s + further_s)
+
+
+@njit(**INNER)
+def _cost_s(costs: Costs, kind: np.int64, tokens: int, kv_tokens: int, requests: int) -> float:
+    """Seconds of a pass, where nothing goes wrong."""
+    curve_s: float = costs.curve_s[kind, tokens]
+    return float(
+        cost_s(
+            curve_s, costs.terms[kind], np.int64(tokens), np.int64(kv_tokens), np.int64(requests)
+        )
+    )
 
 
 @njit(**INNER, error_model="numpy")
@@ -230,14 +328,14 @@ def _fill_engine(
     slots: int,
     out: Floats,
 ) -> None:
-    """The features of the engine as a whole but for its queue and its power cap."""
+    """The features of the engine as a whole but for its queue, its power cap and its prices."""
     out[0] = running / slots
     out[1] = prefilling / slots
     out[3] = (scales.kv_tokens - held) / max(scales.kv_tokens, 1)
     out[4] = scales.memory
     out[5] = log1p(replica.watts) / LOG_WATTS
     out[7] = 0.0  # power is modelled
-    out[8] = log1p(replica.iteration_s / scales.unloaded_tpot_s) / LOG_STEPS
+    out[8] = log1p(replica.iteration_s / scales.unloaded_tpot_s) / _LOG_STEPS
 
 
 @njit(**INNER)

@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,21 +20,35 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.protocol import Controller, Limits, Plan, View
+from engine.protocol import Bools, Candidates, Controller, Limits, Outcome, Plan, View
 from policies.action_mask import ActionMask
-from policies.features import observe, require_finite
+from policies.actions import ActionTable, PlanByClass
+from policies.delegate import defined
+from policies.features import Observation, observe, require_finite
 from policies.manifest import FILE_NAME, WEIGHTS_NAME, Manifest, parse_manifest
 from policies.network import Network, check_tensors
+from policies.shifts import Shifts
 
 
 class LearnedController(Controller):
-    """Features of the view, through the network, to a plan by class that is held for a while."""
+    """Features of the view, through the network, to an action that is held for a while.
+
+    Who carries it out is the action table's `actor`: a plan by class is given to everybody, prices
+    steer slack-priced.
+    """
+
+    features_of: Callable[[View, PlanByClass, Shifts], Observation] | None = None
+    """Who computes the features in place of `policies.features.observe`, to the same last bit; in
+    our engine `policies.compiled_features`, which needs Numba."""
 
     def __init__(self, manifest: Manifest, weights: Mapping[str, NDArray[np.float32]]) -> None:
         """`weights` named as in NetworkShape.tensor_shapes. Raises UserError when they misfit."""
         self.manifest = manifest
         self.name = manifest.name
-        self.lossless = manifest.actions.lossless
+        self._actor = manifest.actions.actor()
+        if defined(self) != defined(self._actor):
+            raise TypeError(f"{type(self).__name__} does not carry out {manifest.actions.kind}")
+        self.lossless, self.needs_profile = manifest.actions.lossless, self._actor.needs_profile
         self.network = Network(manifest.network, weights, manifest.codec, manifest.normaliser)
         self._features = manifest.features
         self.reset(Limits())
@@ -53,7 +67,7 @@ class LearnedController(Controller):
                         "damaged; export the controller again"
                     )
             weights = safetensors.numpy.load(contents[WEIGHTS_NAME])
-            return cls(manifest, weights)
+            return (LearnedPrices if manifest.actions.kind == "prices" else cls)(manifest, weights)
         except UserError as error:
             raise UserError(f"{folder}: {error}") from error
         except (OSError, UnicodeDecodeError, safetensors.SafetensorError) as error:
@@ -63,28 +77,41 @@ class LearnedController(Controller):
             ) from error
 
     def reset(self, limits: Limits) -> None:
-        """Start as in training: nothing seen, no plan in force, a decision due at once."""
-        manifest = self.manifest
-        if manifest.masked:
-            self.network.mask = ActionMask(manifest.actions, self._features, limits)
+        """Start as in training: nothing seen, nothing in force, a decision due at once."""
+        table = self.manifest.actions
+        if self.manifest.masked and isinstance(table, ActionTable):
+            self.network.mask = ActionMask(table, self._features, limits)
         self.network.reset()
-        self._previous = manifest.actions.off()
+        self._actor.reset(limits)
+        self._shifts = Shifts(len(table.class_names))
         self._held = 0
 
     def plan(self, view: View) -> Plan:
         """Decide when the last decision has stood for `hold` iterations, else keep it."""
-        table = self.manifest.actions
         if self._held == 0:
+            table = self.manifest.actions
             if view.class_names != table.class_names:
                 raise UserError(
                     f"{self.name}: trained for the classes {', '.join(table.class_names)}, but the "
                     f"engine serves {', '.join(view.class_names)}; use the same class table"
                 )
-            observation = observe(view, self._previous)
+            observation = (self.features_of or observe)(view, self._actor.previous, self._shifts)
             require_finite(observation, self._features)
-            self._previous = table.decode(self.network.action(observation))
+            self._actor.decide(self.network.action(observation))
         self._held = (self._held + 1) % self.manifest.hold
-        return table.expand(self._previous, view)
+        return self._actor.plan(view)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Who carries actions out may learn from what came of them."""
+        self._actor.observe(outcome)
+
+
+class LearnedPrices(LearnedController):
+    """Of prices: slack-priced selects the nodes, which no controller of plans is asked for."""
+
+    def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools | None:
+        """Slack-priced's nodes under the prices in force."""
+        return self._actor.select(view, plan, candidates)
 
 
 def write_controller(

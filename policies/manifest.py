@@ -16,9 +16,10 @@ from typing import Any, NoReturn
 
 from engine.errors import UserError
 from policies.action_codec import ActionCodec, TierCodec, codec_from_dict
-from policies.actions import ActionTable
+from policies.actions import Actions, ActionTable
 from policies.features import Feature, feature_table, schema_hash
 from policies.network import NetworkShape, Normaliser
+from policies.price_actions import PriceActions
 
 FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
@@ -74,7 +75,7 @@ class Manifest:
             )
 
     @property
-    def actions(self) -> ActionTable:
+    def actions(self) -> Actions:
         """The tiers that are chosen from."""
         return self.codec.table
 
@@ -147,7 +148,7 @@ def parse_manifest(text: str) -> Manifest:
 
 def _manifest_of(values: dict[str, Any]) -> Manifest:
     """Build and cross-check the manifest from tables whose outer keys are right."""
-    actions = ActionTable.from_dict(values["actions"])
+    actions = _actions_of(values["actions"])
     own_features = feature_table(actions.class_names)
     own = schema_hash(own_features)
     listed = values["features"]
@@ -187,6 +188,18 @@ def _manifest_of(values: dict[str, Any]) -> Manifest:
         training=_table("training", values["training"]),
         files=_file_hashes(values["files"]),
     )
+
+
+def _actions_of(values: Any) -> Actions:
+    """The table of actions. One of plans names no kind: it was once the only one."""
+    if not isinstance(values, Mapping) or "kind" not in values:
+        return ActionTable.from_dict(values)
+    if values["kind"] != PriceActions.kind:
+        raise UserError(
+            f"manifest: actions of kind {values['kind']!r}; this DraftGym knows "
+            f"{PriceActions.kind!r} and plans, so export the controller with it again"
+        )
+    return PriceActions.from_dict(values)
 
 
 def _file_hashes(files: Any) -> dict[str, str]:

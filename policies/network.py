@@ -108,7 +108,7 @@ def check_tensors(shape: NetworkShape, weights: Mapping[str, NDArray[np.generic]
 
 
 class Network:
-    """Observation [F] to outputs to tier indices [C · 4]; an LSTM's state lives here."""
+    """Observation [F] to outputs to tier indices [D]; an LSTM's state lives here."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Network:
         return self._codec.choose(outputs)
 
     def action(self, observation: Float32s) -> Ints:
-        """Tier indices [C · 4]."""
+        """Tier indices [D]."""
         return self.choose(self.outputs(observation), observation)
 
 

@@ -125,6 +125,12 @@ ENTRIES: dict[str, Entry] = {
         "bandit by batch size, resuming priced: nightjar(longest=5)",
         "Li et al. 2025 (arXiv 2512.22420)",
     ),
+    "hedge": Entry(
+        "policies.hedge",
+        "Hedge",
+        "ours: tree shapes judged by what all would have brought: hedge(rate=0.5)",
+        "DraftGym, after Freund and Schapire 1997, Herbster and Warmuth 1998",
+    ),
     "sequoia": Entry(
         "policies.sequoia",
         "Sequoia",
@@ -229,9 +235,9 @@ def make(spec: str, **params: Any) -> Controller:
         if params:
             given = ", ".join(sorted(params))
             raise UserError(f"{spec}: an exported controller takes no parameters, got {given}")
-        from policies.learned import LearnedController
+        from policies.exported import load_exported
 
-        return LearnedController.load(folder)
+        return load_exported(folder)
     call = read_call(spec)
     return _build(spec, _find(spec, call.name), call.positional, {**call.keywords, **params})
 

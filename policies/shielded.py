@@ -5,8 +5,9 @@ behind the last of them there is no speculation in any case. Who acts gives way 
 
 - `nan`: a plan that holds something else than finite numbers;
 - `error`: an exception, or a plan or an answer of `extend` or `select` of the wrong shape;
-- `late`: more than `late_s` seconds of wall time for `plan`, `extend` and `select` of a decision.
-  The time is lost by then, so that plan is carried out and the next decision is another's;
+- `late`: more than `late_s` seconds of wall time for `plan`, `extend` and `select` of a decision,
+  `late_times` times in a row. The time is lost by then, so those plans are carried out and the next
+  decision is another's;
 - `novel`: a view unlike those that it was made for, where somebody can tell (`policies.novelty`);
 - `outcome`: the SLO ledger worsens under it (`policies.outcome_guard`).
 
@@ -17,7 +18,10 @@ or once the fallback has turned out to be no better: then the load was at fault.
 
 Plans are clipped to the engine's limits, and margins of a lossless controller to 1. Told of an
 outcome is who acted. `late_s` is off by default: wall time differs from run to run, so that an
-episode on replay could not be repeated. The scheme is research/rl_toolkits.md §3.2's.
+episode on replay could not be repeated. The scheme is research/rl_toolkits.md §3.2's. Not in it are
+a limit on how fast plans change, and a record of each decision.
+
+Who serves makes controllers by `for_serving`, where an exported one is never without a shield.
 """
 
 from __future__ import annotations
@@ -35,12 +39,14 @@ from engine.protocol import Bools, Controller, Limits, Outcome, Plan, View, unif
 from policies.delegate import Delegate, delegating
 from policies.novelty import novelty_of
 from policies.outcome_guard import OutcomeGuard
-from policies.registry import make
+from policies.parameters import check_whole
+from policies.registry import exported_folder, make
 from policies.spelling import spelled
 
 LOG = logging.getLogger("draftgym.shield")
 REASONS = ("nan", "late", "novel", "outcome", "error")
 FALLBACKS = ("turbospec(interval=4)", "chain(2)", "autoregressive")
+LATE_S, LATE_TIMES = 0.002, 3  # in serving
 LONGEST = 32  # dwells that a controller is kept waiting at most
 
 
@@ -60,6 +66,7 @@ class Shielded(Delegate):
         window: int = 64,
         margin: float = 0.1,
         expected: float | None = None,
+        late_times: int = 1,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         """What `shielded` takes, the fallbacks as controllers; `clock` times decisions."""
@@ -68,10 +75,12 @@ class Shielded(Delegate):
             raise UserError(f"shielded: late_s is {late_s!r}; expected seconds above 0, or None")
         if type(dwell) is not int or dwell < 1:
             raise UserError(f"shielded: dwell is {dwell!r}; expected a whole number above 0")
+        check_whole("shielded", 1, late_times=late_times)
         self.levels = (controller, *fallbacks)
         self.lossless = all(c.lossless for c in self.levels)
         self.needs_divergence = any(c.needs_divergence for c in self.levels)
-        self.late_s, self.dwell, self._clock = late_s, dwell, clock
+        self.late_s, self.late_times, self.dwell = late_s, late_times, dwell
+        self._clock = clock
         self.guard = OutcomeGuard(window, margin, expected)
         self._begin()
 
@@ -87,6 +96,7 @@ class Shielded(Delegate):
         self._stood_in = self._clean = 0
         """Decisions since the last change: of fallbacks, and of the controller itself."""
         self._planned = 0  # the level whose plan is carried out
+        self._late = 0  # decisions in a row
         self._share_at_trip = self._spent_s = 0.0
         self._bound: Bools | None = None  # [S] decode under an objective
         self._told: set[str] = set()
@@ -158,7 +168,9 @@ class Shielded(Delegate):
         except Exception as error:  # as for a plan
             self._give_way("error", error)
             return
-        if self.late_s is not None and self._spent_s > self.late_s:
+        is_late = self.late_s is not None and self._spent_s > self.late_s
+        self._late = self._late + 1 if is_late else 0
+        if self._late >= self.late_times:
             self._give_way("late", f"its decision took {self._spent_s:.6f} s")
         elif self.level == 0 and self.guard.is_worse():
             self._share_at_trip = self.guard.latest_share
@@ -178,7 +190,7 @@ class Shielded(Delegate):
             again = self.fallbacks_so_far > 1 and self._clean < self._wait
             self._wait = min(2 * self._wait, LONGEST * self.dwell) if again else self.dwell
             self._reason = reason
-        self._clean = self._stood_in = 0
+        self._clean = self._stood_in = self._late = 0
         self.level += 1
         self.guard.forget()
 
@@ -222,19 +234,21 @@ def shielded(
     window: int = 64,
     margin: float = 0.1,
     expected: float | None = None,
+    late_times: int = 1,
 ) -> Shielded:
     """`controller` in a shield.
 
     fallbacks: who acts where it fails, by name, in order; late_s: wall time that a decision may
-    take; dwell: decisions that a fallback acts at least. window, margin and expected are those of
-    `policies.outcome_guard`: iterations, and shares of tokens in time. Raises UserError.
+    take, late_times: decisions in a row that have to take longer; dwell: decisions that a fallback
+    acts at least. window, margin and expected are those of `policies.outcome_guard`: iterations,
+    and shares of tokens in time. Raises UserError.
     """
     specs = (fallbacks,) if isinstance(fallbacks, str) else tuple(fallbacks)
     if not all(isinstance(spec, str) for spec in specs):
         raise UserError(f"shielded: fallbacks are {fallbacks!r}; expected names of controllers")
     others = tuple(make(spec) for spec in specs)
     kind = delegating(Shielded, controller, *others)
-    made = kind(controller, others, late_s, dwell, window, margin, expected)
+    made = kind(controller, others, late_s, dwell, window, margin, expected, late_times)
     given = {
         "fallbacks": specs,
         "late_s": late_s,
@@ -242,9 +256,30 @@ def shielded(
         "window": window,
         "margin": margin,
         "expected": expected,
+        "late_times": late_times,
     }
     made.name = f"{spelled('shielded', cast(type, shielded), **given)}:{controller.name}"
     return made
+
+
+def for_serving(spec: str, late_s: float = LATE_S) -> Controller:
+    """The controller that `spec` names, as it is put before users.
+
+    An exported one stands in a shield with a watchdog, unless `spec` gives it one of its own; all
+    others have rules that somebody can read. Raises UserError.
+    """
+    controller = make(spec)
+    if exported_folder(spec) is None or _is_shielded(controller):
+        return controller
+    return shielded(controller, late_s=late_s, late_times=LATE_TIMES)
+
+
+def _is_shielded(controller: Controller) -> bool:
+    while isinstance(controller, Delegate):
+        if isinstance(controller, Shielded):
+            return True
+        controller = controller.controller
+    return False
 
 
 def checked(plan: Plan, view: View, lossless: bool) -> tuple[Plan, int]:

@@ -143,18 +143,15 @@ class SlackPriced(Controller):
                 )
             self._priced_by = type(pricing)
         limits = view.limits
-        if self._forecast is None or self._batch is None:
-            ranks = min(RANKS, limits.max_width)
-            classes = len(view.class_names)
-            self._forecast = Forecast(classes, limits.max_depth, ranks)
-            self._batch = GoodputBatch(classes, self.wait)
         forecast, batch = self._forecast, self._batch
+        if forecast is None or batch is None:
+            forecast, batch = self._learn_anew(len(view.class_names), limits)
         running = int(np.count_nonzero(view.active))
         table = cast(Tabulated, pricing).table(
             min(running * limits.max_nodes, MOST_NODES), self._widths
         )
         self._table = table
-        self._weight, needed_per_s = self._weighed(view, batch.ordinary_pace_s(view, table))
+        self._weight, needed_per_s = self.weighed(view, batch.ordinary_pace_s(view, table))
         self._base = float(self._weight.sum())
         depth, width, nodes, taken, self._draft_s = planned_shapes(
             forecast.seen,
@@ -248,10 +245,13 @@ class SlackPriced(Controller):
 
     def weights(self, view: View, pace_s: float) -> Floats:
         """u [S], 0 in idle slots; `pace_s` is what a token takes as things stand."""
-        return self._weighed(view, pace_s)[0]
+        return self.weighed(view, pace_s)[0]
 
-    def _weighed(self, view: View, pace_s: float) -> tuple[Floats, float]:
-        """u, and the tokens a second that objectives which can still be kept need."""
+    def weighed(self, view: View, pace_s: float) -> tuple[Floats, float]:
+        """u, and the tokens a second that objectives which can still be kept need.
+
+        Whoever weighs requests otherwise (`policies.steered`) does so here.
+        """
         return slack_weights(
             view.active,
             view.tpot_objective_s,
@@ -263,6 +263,12 @@ class SlackPriced(Controller):
             float(self.lost),
             float(self.reach),
         )
+
+    def _learn_anew(self, classes: int, limits: Limits) -> tuple[Forecast, GoodputBatch]:
+        """Nothing is known yet of so many classes."""
+        forecast = Forecast(classes, limits.max_depth, min(RANKS, limits.max_width))
+        self._forecast, self._batch = forecast, GoodputBatch(classes, self.wait)
+        return forecast, self._batch
 
 
 def _warm_up() -> None:

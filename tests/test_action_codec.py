@@ -22,7 +22,7 @@ from policies.action_codec import (
     presets_of,
 )
 from policies.action_mask import ActionMask
-from policies.actions import ActionTable
+from policies.actions import ActionTable, sized_tiers
 from policies.features import feature_table
 
 TABLE = ActionTable(DEFAULT_CLASSES.names)
@@ -104,6 +104,19 @@ def test_what_is_no_action_is_refused(codec: Any, actions: np.ndarray) -> None:
         codec.decode(actions)
 
 
+def test_a_choice_of_shares_is_one_more_number_and_no_preset() -> None:
+    table = sized_tiers(TABLE.class_names)
+    box, tiers = BoxCodec(table), TierCodec(table)
+    assert (box.outputs, tiers.outputs) == (10, BoxCodec(TABLE).outputs // 3 * 16 + 7)
+    assert (box.decode(np.array([[-1.0] * 9 + [1.0]]))[0] == table.neutral).all()
+    assert (box.choose(box.middle(table.neutral)) == table.neutral).all()
+    logits = np.zeros(tiers.outputs, np.float32)
+    logits[-6] = 1.0
+    assert (tiers.choose(logits) == [*[0] * 12, 1]).all()
+    with pytest.raises(UserError, match=r"plans by class, and the table has shares of the slots"):
+        presets_of(table, [table.class_names])
+
+
 @pytest.mark.parametrize("codec", [TierCodec(TABLE, masked=True), STRICT, GLOBAL, BoxCodec(TABLE)])
 def test_a_codec_returns_from_its_dictionary(codec: Any) -> None:
     assert codec_from_dict(codec.to_dict(), TABLE) == codec
@@ -154,6 +167,8 @@ def test_a_mask_leaves_absent_classes_their_lowest_tiers() -> None:
     ]
     assert (legal == np.array(expected, np.bool_)).all()
     assert (mask.legal(rows[1]) == legal[1].ravel()).all()
+    sized = ActionMask(sized_tiers(TABLE.class_names), features, Limits(16, 4, 2, 8)).legal(rows)
+    assert (sized[:, :-7] == legal.reshape(4, -1)).all() and sized[:, -7:].all()
 
 
 def test_limits_below_the_lowest_tiers_leave_those() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import UserError
-from engine.protocol import Limits, View
+from engine.protocol import Limits, Plan, View
 from policies.actions import ActionTable
 from policies.features import (
     POSITIONS,
@@ -151,6 +151,48 @@ def test_values() -> None:
         "engine.power_cap": 0.5,
     }
     assert {name: got[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+
+
+class Priced:
+    """A step of plans costs what can be added up by hand."""
+
+    def __init__(self) -> None:
+        self.asked: list[Plan] = []
+
+    def step_s(self, plan: Plan) -> float:
+        self.asked.append(plan)
+        return 0.1 + 0.01 * float(plan.depth.sum()) + 0.001 * float(plan.nodes.sum())
+
+
+def test_predicted_cost_and_load() -> None:
+    active, slo_class = np.zeros(16, bool), np.full(16, 77)
+    active[[2, 9]], slo_class[[2, 9]] = True, [0, 2]  # an objective of 0.05 s, and none
+    pricing: Any = Priced()
+    view = make_view(
+        np.random.default_rng(6), active=active, slo_class=slo_class, pricing=pricing
+    )._replace(limits=Limits(max_nodes=8))
+    plan = TABLE.decode(np.array([2, 3, 4, 0] + [0] * 8))  # 32 nodes, of which 8 are allowed
+    got = named(view, plan)
+    ordinary, planned = pricing.asked
+    assert not ordinary.depth.any() and not ordinary.nodes.any() and (ordinary.margin == 1).all()
+    assert planned.depth[2] == 2 and planned.depth[9] == 0
+    assert planned.nodes[2] == 8 and planned.nodes[9] == 2
+
+    def steps(seconds: float) -> float:
+        return float(np.log1p(seconds / 0.05) / np.log1p(63))
+
+    assert got["engine.is_priced"] == 1
+    assert got["engine.ordinary_step"] == pytest.approx(steps(0.1))
+    assert got["engine.previous_step"] == pytest.approx(steps(Priced().step_s(planned)))
+    # One of two running requests asks for two tokens in the 0.1 s that bring each of them one.
+    assert got["engine.load"] == pytest.approx(np.log1p(1.0) / np.log1p(15))
+
+    pricing.asked.clear()
+    off = named(view)
+    assert len(pricing.asked) == 1 and off["engine.previous_step"] == off["engine.ordinary_step"]
+    unknown = named(view._replace(pricing=None), plan)
+    for name in ("is_priced", "ordinary_step", "previous_step", "load"):
+        assert unknown[f"engine.{name}"] == 0
 
 
 def test_shallow_engines_keep_the_schema() -> None:

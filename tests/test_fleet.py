@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -31,22 +32,39 @@ PROMISES = ClassTable(
 )
 
 
+SHARES = (0.01, 0.25, 0.3, 0.75, 1.0)
+"""Of the slots that may be held."""
+
+
 class ByClass(Controller):
     """Random plans for every class, drawn anew in each iteration; a batch budget now and then."""
 
-    def __init__(self, seed: int, budgets: tuple[int, ...]) -> None:
-        self._rng, self._budgets = np.random.default_rng(seed), budgets
+    def __init__(
+        self, seed: int, budgets: tuple[int, ...], shares: tuple[float, ...] = (1.0,)
+    ) -> None:
+        self._rng, self._budgets, self._shares = np.random.default_rng(seed), budgets, shares
 
     def draw(self) -> tuple[np.ndarray, ...]:
-        """Depth, width, nodes [3] and the budget, some of them outside the limits."""
+        """Depth, width, nodes [3], some of them outside the limits, the budget and the share."""
         rng = self._rng
         shape = rng.integers(-1, 10, 3), rng.integers(0, 10, 3), rng.integers(-1, 70, 3)
-        return (*shape, rng.choice(self._budgets))
+        return (*shape, rng.choice(self._budgets), rng.choice(self._shares))
 
     def plan(self, view: View) -> Plan:
-        depth, width, nodes, budget = self.draw()
+        depth, width, nodes, budget, share = self.draw()
         c = np.where(view.active, view.slo_class, 0)
-        return Plan(depth[c], width[c], nodes[c], np.ones(len(c)), int(budget))
+        plan = Plan(depth[c], width[c], nodes[c], np.ones(len(c)), int(budget))
+        return plan._replace(max_running=math.ceil(share * view.limits.slots))
+
+
+def plan_of(controllers: list[ByClass], ready: np.ndarray) -> FleetPlan:
+    """What those whose replica is ready [R] draw, and nothing for the others."""
+    drawn = [c.draw() if ready[r] else (0,) * 5 for r, c in enumerate(controllers)]
+    *shape, budget, share = zip(*drawn, strict=True)
+    depth, width, nodes = (
+        np.array([np.broadcast_to(row, 3) for row in column], np.int64) for column in shape
+    )
+    return FleetPlan(depth, width, nodes, np.array(budget, np.int64), np.array(share, np.float64))
 
 
 def trace(seed: int, count: int = 14, span_s: float = 1.0) -> list[RecordedRequest]:
@@ -67,26 +85,21 @@ def trace(seed: int, count: int = 14, span_s: float = 1.0) -> list[RecordedReque
     return requests
 
 
-def served_alone(server: ReplayServer, seed: int, budgets: tuple[int, ...]) -> list[RequestRecord]:
-    """The records of an engine."""
-    return server.engine(trace(seed), PROMISES).serve(ByClass(seed, budgets))
+def served_alone(server: ReplayServer, seed: int, *choices: tuple) -> list[RequestRecord]:
+    """The records of an engine; `choices` are budgets and shares."""
+    return server.engine(trace(seed), PROMISES).serve(ByClass(seed, *choices))
 
 
 def served_together(
-    server: ReplayServer, seeds: list[int], budgets: tuple[int, ...]
+    server: ReplayServer, seeds: list[int], *choices: tuple
 ) -> list[list[RequestRecord]]:
     """The records of a fleet, a replica for each seed."""
     fleet = Fleet(server, len(seeds), PROMISES)
-    controllers = [ByClass(seed, budgets) for seed in seeds]
+    controllers = [ByClass(seed, *choices) for seed in seeds]
     for replica, seed in enumerate(seeds):
         fleet.begin(replica, trace(seed))
     while (ready := fleet.ready).any():
-        drawn = [c.draw() if ready[r] else (0,) * 4 for r, c in enumerate(controllers)]
-        depth, width, nodes, budget = (
-            np.array([np.broadcast_to(row, 3) for row in column], np.int64)
-            for column in zip(*drawn, strict=True)
-        )
-        fleet.serve(FleetPlan(depth, width, nodes, budget[:, 0].copy()))
+        fleet.serve(plan_of(controllers, ready))
     return [fleet.records(replica) for replica in range(len(seeds))]
 
 
@@ -101,6 +114,26 @@ def test_every_replica_is_an_engine_to_the_last_bit(
     together = served_together(server, seeds, budgets)
     for seed, records in zip(seeds, together, strict=True):
         assert list(map(repr, records)) == list(map(repr, served_alone(server, seed, budgets)))
+
+
+def test_no_more_requests_run_than_the_plan_says() -> None:
+    server, seeds = replay_server(), [1, 2, 3]
+    server.settings = replace(server.settings, prefill_tokens=24)
+    together = served_together(server, seeds, (256,), SHARES)
+    for seed, records in zip(seeds, together, strict=True):
+        alone, unbound = (served_alone(server, seed, (256,), of) for of in (SHARES, (1.0,)))
+        assert list(map(repr, records)) == list(map(repr, alone))
+        assert list(map(repr, records)) != list(map(repr, unbound))
+
+    fleet = Fleet(server, 1, PROMISES)
+    fleet.begin(0, [replace(request, arrival_s=0.0) for request in trace(1)])
+    plan, slots = fleet.plan(2, 2, 4)._replace(running=np.array([0.3])), fleet.state.slots
+    held = [int(slots["active"].sum())]
+    while fleet.ready.all():
+        fleet.serve(plan)
+        held.append(int(slots["active"].sum()))
+    assert held[0] == 4 and 2 in held  # of 4 slots: nobody is thrown out, but fewer come in
+    assert max(held[held.index(2) :]) == 2
 
 
 def test_a_cut_episode_tells_of_who_runs_and_who_waits() -> None:

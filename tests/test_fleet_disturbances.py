@@ -15,7 +15,6 @@ from engine.errors import UserError
 from engine.orders import OrderName
 from engine.replay.fleet.faults import levels_needed
 from engine.replay.fleet.fleet import Fleet
-from engine.replay.fleet.state import FleetPlan
 from engine.replay.power_levels import level_of
 from engine.replay.server import ReplayServer
 from engine.request import RequestRecord
@@ -26,7 +25,7 @@ from engine.workload import (
     Regime,
     WorkloadConfig,
 )
-from tests.test_fleet import PROMISES, ByClass, trace
+from tests.test_fleet import PROMISES, SHARES, ByClass, plan_of, trace
 from tests.test_fleet_envs import actions, assert_same, single, vector
 from tests.test_replay_disturbances import staged_server
 from tests.tiny_recording import replay_server
@@ -74,22 +73,17 @@ SQUEEZED = Disturbances(
 def alone(server: ReplayServer, seed: int, wrong: Disturbances) -> list[RequestRecord]:
     """The records of an engine."""
     engine = server.engine(trace(seed), PROMISES, disturbances=wrong)
-    return engine.serve(ByClass(seed, BUDGETS))
+    return engine.serve(ByClass(seed, BUDGETS, SHARES))
 
 
 def together(server: ReplayServer, wrong: list[Disturbances]) -> list[list[RequestRecord]]:
     """The records of a fleet, a replica for each seed."""
     fleet = Fleet(server, len(SEEDS), PROMISES)
-    controllers = [ByClass(seed, BUDGETS) for seed in SEEDS]
+    controllers = [ByClass(seed, BUDGETS, SHARES) for seed in SEEDS]
     for replica, seed in enumerate(SEEDS):
         fleet.begin(replica, trace(seed), wrong[replica])
     while (ready := fleet.ready).any():
-        drawn = [c.draw() if ready[r] else (0,) * 4 for r, c in enumerate(controllers)]
-        depth, width, nodes, budget = (
-            np.array([np.broadcast_to(row, 3) for row in column], np.int64)
-            for column in zip(*drawn, strict=True)
-        )
-        fleet.serve(FleetPlan(depth, width, nodes, budget[:, 0].copy()))
+        fleet.serve(plan_of(controllers, ready))
     return [fleet.records(replica) for replica in range(len(SEEDS))]
 
 

@@ -15,14 +15,17 @@ import envs
 from engine.errors import UserError
 from engine.replay.server import ReplayServer
 from engine.workload import WorkloadConfig
+from envs.observing import row_of
 from envs.reward import GoodputReward
-from policies.actions import ActionTable
+from policies.actions import SHARES, ActionTable
+from policies.price_actions import PriceActions
 from tests.tiny_recording import replay_server
 from train.sb3_vec_env import FleetVecEnv
 from train.watched_fleet import WatchedFleet
 from train.window import Watched
 
 COUNT, SEED = 3, 11
+TABLE = ActionTable(("coding", "chat", "summarization"))
 NAMES = ("seen", "reward", "end", "cut", "info")
 WORK = WorkloadConfig(name="short", duration_s=0.7, load=1.2, max_tokens=16)
 
@@ -41,7 +44,14 @@ OPTIONS: list[dict[str, Any]] = [
     {"decide_every": 3, "reward": GoodputReward("rate")},
     {"decide_every": 2, "reward": GoodputReward("integral", 2.0, 0.1, 0.3, 0.7, 0.01, 0.5)},
     {"max_decisions": 9, "decide_every": 2},
+    {"observation": "per-request"},
+    {
+        "actions": ActionTable(("coding", "chat", "summarization"), running=SHARES),
+        "decide_every": 3,
+        "reward": GoodputReward(switch_tokens=0.5),
+    },
 ]
+NAMES_OF_OPTIONS = ["plain", "stages", "rate", "priced", "cut", "requests", "sized"]
 
 
 def single(**options: Any) -> gymnasium.Env:
@@ -61,9 +71,8 @@ def sb3(count: int = COUNT, **options: Any) -> FleetVecEnv:
     return FleetVecEnv(vector(count, **options).unwrapped.serving)
 
 
-def actions(steps: int, count: int = COUNT) -> np.ndarray:
-    """Random ones [steps, count, C · 4]."""
-    table = ActionTable(("coding", "chat", "summarization"))
+def actions(steps: int, count: int = COUNT, table: ActionTable = TABLE) -> np.ndarray:
+    """Random ones [steps, count, D]."""
     return np.random.default_rng(1).integers(0, table.nvec, (steps, count, len(table.nvec)))
 
 
@@ -77,7 +86,7 @@ def assert_same(ours: Any, theirs: Any, where: str = "") -> None:
         np.testing.assert_array_equal(ours, theirs, err_msg=where)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "stages", "rate", "priced", "cut"])
+@pytest.mark.parametrize("options", OPTIONS, ids=NAMES_OF_OPTIONS)
 def test_gymnasiums_face_gives_what_single_environments_give(options: dict[str, Any]) -> None:
     alone = SyncVectorEnv([lambda: single(**options)] * COUNT)
     assert alone.autoreset_mode == AutoresetMode.NEXT_STEP
@@ -88,7 +97,7 @@ def test_gymnasiums_face_gives_what_single_environments_give(options: dict[str, 
     for ours, theirs in zip(together.reset(seed=SEED), alone.reset(seed=SEED), strict=True):
         assert_same(ours, theirs)
     ends = 0
-    for action in actions(90):
+    for action in actions(90, table=options.get("actions", TABLE)):
         steps = zip(together.step(action), alone.step(action), strict=True)
         for name, (ours, theirs) in zip(NAMES, steps, strict=True):
             assert_same(ours, theirs, name)
@@ -96,17 +105,17 @@ def test_gymnasiums_face_gives_what_single_environments_give(options: dict[str, 
     assert ends >= 2 * COUNT  # several episodes
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "stages", "rate", "priced", "cut"])
+@pytest.mark.parametrize("options", OPTIONS, ids=NAMES_OF_OPTIONS)
 def test_sb3s_face_gives_what_single_environments_give(options: dict[str, Any]) -> None:
     alone, together = [single(**options) for _ in range(COUNT)], sb3(**options)
     together.seed(SEED)
     seen: Any = together.reset()
     for i, env in enumerate(alone):
         observation, info = env.reset(seed=SEED + i)
-        assert_same(seen[i], observation)
+        assert_same(row_of(seen, i), observation)
         assert_same(together.reset_infos[i], info)
     ends = 0
-    for action in actions(90):
+    for action in actions(90, table=options.get("actions", TABLE)):
         seen, rewards, over, infos = together.step(action)
         for i, env in enumerate(alone):
             observation, reward, terminated, truncated, info = env.step(action[i])
@@ -117,24 +126,27 @@ def test_sb3s_face_gives_what_single_environments_give(options: dict[str, Any]) 
                 assert_same(infos[i].pop("terminal_observation"), observation)
                 observation, fresh = env.reset()
                 assert_same(together.reset_infos[i], fresh)
-            assert_same(seen[i], observation)
+            assert_same(row_of(seen, i), observation)
             assert_same(infos[i], info)
     assert ends >= 2 * COUNT
 
 
-def test_a_watched_fleet_of_one_has_a_watched_environments_figures() -> None:
-    alone, fleet = Watched(single(), 0.5), WatchedFleet(sb3(1).serving, 0.5)
+@pytest.mark.parametrize("table", [TABLE, ActionTable(TABLE.class_names, running=SHARES)])
+def test_a_watched_fleet_of_one_has_a_watched_environments_figures(table: ActionTable) -> None:
+    alone = Watched(single(actions=table), 0.5)
+    fleet = WatchedFleet(sb3(1, actions=table).serving, 0.5)
     fleet.seed(SEED)
     fleet.reset()
     alone.reset(seed=SEED)
     assert fleet.figures() == alone.figures() == {}
-    for i, action in enumerate(actions(70, 1)):
+    for i, action in enumerate(actions(70, 1, table)):
         fleet.step(action)
         if alone.step(action[0])[3]:
             alone.reset()
         if i % 10 == 9:
             assert fleet.figures() == pytest.approx(alone.figures())
     assert "slo/attainment" in fleet.figures()
+    assert ("action/running" in fleet.figures()) == (len(table.running) > 1)
 
 
 def test_another_profile_is_noticed() -> None:
@@ -204,6 +216,8 @@ def test_what_no_fleet_serves_is_refused() -> None:
         vector(decide_every=0)
     with pytest.raises(UserError, match="use one class table for both"):
         vector(actions=ActionTable(("one",)))
+    with pytest.raises(UserError, match=r"actions are prices, .* take an ActionTable, or single"):
+        vector(actions=PriceActions(TABLE.class_names))
     env = vector()
     with pytest.raises(UserError, match="call reset"):
         env.step(actions(1)[0])

@@ -204,9 +204,9 @@ def test_objectives_are_judged_as_records_are() -> None:
 
 def test_actions_and_rewards_follow_their_own_rules() -> None:
     table, rng = ActionTable(TABLE.names), np.random.default_rng(5)
-    tiers = Tiers(*(np.array(t) for t in (table.depths, table.widths, table.nodes)))
+    tiers = tiers_of(table)
     held = np.full((2, 3), 99)
-    plan = FleetPlan(held.copy(), held.copy(), held.copy(), np.zeros(2, np.int64))
+    plan = FleetPlan(held.copy(), held.copy(), held.copy(), np.zeros(2, np.int64), np.ones(2))
     actions = rng.integers(0, table.nvec, (2, len(table.nvec)))
     switched = np.full(2, -1)
     assert take_actions(actions, np.array([True, False]), tiers, plan, switched) == -1
@@ -222,6 +222,7 @@ def test_actions_and_rewards_follow_their_own_rules() -> None:
         bad = actions.copy()
         bad[1, column] = wrong
         assert take_actions(bad, np.array([True, True]), tiers, plan, switched) == 1
+    assert plan.running.tolist() == [1.0, 1.0]
 
     priced = GoodputReward("integral", 2.0, 0.1, 0.3, 0.7, 0.01, 0.5)
     standing = Standing(late_tokens=41.5, waiting=0.3)
@@ -249,6 +250,33 @@ def test_actions_and_rewards_follow_their_own_rules() -> None:
             assert tuple(named) == PARTS
             summands = list(named.values())
             assert parts.tolist() == summands and total == sum(summands)
+
+
+def tiers_of(table: ActionTable) -> Tiers:
+    """As kernels take them."""
+    depths, widths, nodes = (np.array(t) for t in (table.depths, table.widths, table.nodes))
+    return Tiers(depths, widths, nodes, np.array(table.running))
+
+
+def test_the_share_of_the_slots_is_a_change_for_all_classes() -> None:
+    table, rng = ActionTable(TABLE.names, running=(0.25, 0.5, 1.0)), np.random.default_rng(6)
+    alone, both = table.actor(), np.array([True, True])
+    alone.reset(Limits())
+    held = np.zeros((2, 3), np.int64)
+    plan = FleetPlan(held.copy(), held + 1, held + 2, np.zeros(2, np.int64), np.ones(2))
+    switched, seen = np.zeros(2, np.int64), set()
+    for _ in range(40):
+        action = rng.integers(0, np.minimum(table.nvec, 2), 13)
+        action[[1, 2, *range(4, 12)]] = 0
+        actions = np.stack([action, action])
+        assert take_actions(actions, both, tiers_of(table), plan, switched) == -1
+        assert switched.tolist() == [alone.decide(action)] * 2
+        assert plan.running.tolist() == [table.share(action)] * 2
+        seen.add(int(switched[0]))
+        for wrong in (-1, 3):
+            actions[1, 12] = wrong
+            assert take_actions(actions, both, tiers_of(table), plan, switched) == 1
+    assert seen == {0, 1, 3}
 
 
 class _Missed(Tally):

@@ -161,10 +161,12 @@ def test_a_decision_is_held_and_seen_by_the_next(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
+    memories: list[Any] = []
 
-    def spy(view: Any, previous: Any) -> Any:
+    def spy(view: Any, previous: Any, shifts: Any) -> Any:
         seen.append(previous)
-        return observe(view, previous)
+        memories.append(shifts)
+        return observe(view, previous, shifts)
 
     monkeypatch.setattr("policies.learned.observe", spy)
     controller = LearnedController.load(folder)
@@ -183,6 +185,7 @@ def test_a_decision_is_held_and_seen_by_the_next(
     controller.reset(Limits())
     controller.plan(view)
     assert len(seen) == 3 and (seen[2].depth == TABLE.off().depth).all()
+    assert memories[0] is memories[1] is not memories[2]  # of one episode
 
 
 def test_other_classes_are_refused(folder: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.errors import UserError
 from engine.protocol import Controller
 from policies import registry
-from policies.actions import ActionTable, PlanByClass
+from policies.actions import SHARES, ActionTable, PlanByClass, sized_tiers
 from tests.test_features import make_view
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,13 +102,14 @@ TABLES = st.builds(
     widths=st.sets(st.integers(1, 8), min_size=1).map(lambda w: tuple(sorted(w))),
     nodes=st.sets(st.integers(1, 64), min_size=1).map(lambda n: tuple(sorted(n))),
     margins=st.sets(st.floats(0.1, 0.99)).map(lambda m: (1.0, *sorted(m, reverse=True))),
+    running=st.sets(st.floats(0.01, 0.99)).map(lambda s: (*sorted(s), 1.0)),
 )
 
 
 @given(TABLES, st.integers(0, 2**32 - 1))
 def test_encode_inverts_decode(table: ActionTable, seed: int) -> None:
     action = np.random.default_rng(seed).integers(0, table.nvec)
-    assert (table.encode(table.decode(action)) == action).all()
+    assert (table.encode(table.decode(action), table.share(action)) == action).all()
     assert ActionTable.from_dict(table.to_dict()) == table
 
 
@@ -123,6 +124,36 @@ def test_action_reaches_its_class() -> None:
         assert (np.stack(plan[:3])[:, slots] == np.array(tree)[:, None]).all()
     assert (plan.margin == 1).all() and table.lossless
     assert plan.node_budget == view.limits.slots * view.limits.max_nodes
+
+
+def test_a_table_of_shares_says_how_many_may_run() -> None:
+    table, plain = sized_tiers(CLASSES), ActionTable(CLASSES)
+    view = make_view(np.random.default_rng(3))
+    assert table.nvec.tolist() == [*plain.nvec, 7] and table.neutral.tolist() == [*[0] * 12, 6]
+    assert plain.share(plain.neutral) == 1.0 and "running" not in plain.to_dict()
+    assert "running" not in plain.figures(plain.neutral)
+    actor = table.actor()
+    actor.reset(view.limits)
+    assert actor.plan(view).max_running is None and actor.decide(table.neutral) == 0
+    view = view._replace(limits=view.limits._replace(slots=10))
+    view = view._replace(active=np.ones(10, np.bool_), slo_class=np.zeros(10, np.int64))
+    for tier, (share, most) in enumerate(zip(SHARES, (1, 2, 2, 3, 4, 5), strict=False)):
+        action = table.neutral
+        action[-1] = tier
+        assert actor.decide(action) == 3, "all classes see it"
+        assert actor.decide(action) == 0
+        assert table.figures(action)["running"] == share
+        assert actor.plan(view).max_running == most
+    action[0] = 1
+    assert actor.decide(action) == 1
+    actor.reset(view.limits)
+    assert actor.plan(view).max_running is None
+    with pytest.raises(UserError, match="4 for each class and one for running"):
+        table.decode(plain.neutral)
+    with pytest.raises(UserError, match="outside the table"):
+        table.decode(np.array([*[0] * 12, 7]))
+    with pytest.raises(UserError, match=r"running 0\.3 is no tier"):
+        table.encode(table.off(), 0.3)
 
 
 def test_idle_slots_may_hold_any_class() -> None:
@@ -162,6 +193,11 @@ def test_plan_outside_the_table() -> None:
         ({"class_names": [1]}, "as text"),
         ({"widths": 3}, "a list"),
         ({"more": []}, "expected the keys"),
+        ({"running": [0.5]}, "1.0 last"),
+        ({"running": [0.0, 1.0]}, "above 0"),
+        ({"running": [0.5, 0.25, 1.0]}, "rising"),
+        ({"running": [True]}, "shares of the slots"),
+        ({"running": []}, "shares of the slots"),
     ],
 )
 def test_bad_tables(change: dict, says: str) -> None:

@@ -55,4 +55,5 @@ def within(limits: Limits) -> tuple[Tree, ...]:
 def planned(trees: Sequence[Tree], classes: int, node_budget: int) -> FleetPlan:
     """One tree a replica, for all of its `classes`; the budget should be one that never binds."""
     depth, width, nodes = np.repeat(np.array(trees).T[:, :, None], classes, axis=2)
-    return FleetPlan(depth, width, nodes, np.full(len(trees), node_budget))
+    everybody = np.full(len(trees), node_budget), np.ones(len(trees))
+    return FleetPlan(depth, width, nodes, *everybody)

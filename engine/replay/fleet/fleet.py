@@ -123,6 +123,7 @@ class Fleet:
         state.ended[replica] = np.zeros((), ENDED)
         state.replicas[replica] = np.zeros((), REPLICA)
         state.replicas[replica]["watts"] = self._idle_watts
+        state.replicas[replica]["most_running"] = self.limits.slots
         fill(state, replica, ordered, self.settings.order, self.classes)
         self._served[replica] = ordered
         if wrong.of:
@@ -157,7 +158,7 @@ class Fleet:
         return brought
 
     def plan(self, depth: int, width: int, nodes: int, node_budget: int | None = None) -> FleetPlan:
-        """The same tree for all; the budget is for a replica's whole batch."""
+        """The same tree for all, in every slot; the budget is for a replica's whole batch."""
         shape = (self.replicas, len(self.classes.classes))
         most = self.limits.slots * self.limits.max_nodes
         return FleetPlan(
@@ -165,6 +166,7 @@ class Fleet:
             width=np.full(shape, width),
             nodes=np.full(shape, nodes),
             node_budget=np.full(self.replicas, most if node_budget is None else node_budget),
+            running=np.ones(self.replicas),
         )
 
     def snapshot(self) -> Snapshot:

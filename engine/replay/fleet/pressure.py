@@ -27,22 +27,19 @@ def withdraw(r: Whole, fleet: FleetState) -> None:
 
 
 @njit(**INNER)
-def has_room(slots: Record, replica: Record) -> bool:
-    """Whether one more of the slots [S] may be held."""
-    held = 0
+def held(slots: Record) -> int:
+    """How many of the slots [S] are held."""
+    count = 0
     for s in range(len(slots)):
-        held += int(slots[s].active)
-    return held < replica.allowed
+        count += int(slots[s].active)
+    return count
 
 
 @njit(**INNER)
 def give_way(r: Whole, fleet: FleetState) -> None:
     """Park who is last in the order until the others may stay."""
     replica, slots = fleet.replicas[r], fleet.slots[r]
-    held = 0
-    for s in range(len(slots)):
-        held += int(slots[s].active)
-    while held > replica.allowed:
+    for _ in range(held(slots) - replica.allowed):
         last, last_key = -1, 0.0
         for s in range(len(slots)):
             if not slots[s].active:
@@ -58,7 +55,6 @@ def give_way(r: Whole, fleet: FleetState) -> None:
             ):
                 last, last_key = s, key
         _park(r, np.int64(last), fleet)
-        held -= 1
 
 
 @njit(**INNER)

@@ -94,7 +94,8 @@ SLOT = np.dtype(
 REPLICA = _record(
     f8="work_s clock_s start_s iteration_s watts prefill_s joules work_before_s joules_before "
     "acceptance",
-    i8="requests arrived waiting ended prefilled chunks change_point allowed decoding kv_tokens",
+    i8="requests arrived waiting ended prefilled chunks change_point allowed decoding kv_tokens "
+    "most_running",
     u8="drift_key",
     b1="ready has_drift has_slow_drafts has_caps has_pressure",
 )
@@ -103,8 +104,9 @@ they were when the engine last went on to a decision. `clock_s` is the engine's,
 over idle time. `iteration_s` and `watts` are of the latest iteration; `start_s`, `prefill_s`, the
 tokens `prefilled`, `chunks` and, once planned, how many are `decoding` on how many `kv_tokens` of
 the one under way. `arrived` of the `requests` have come, `waiting` wait, `ended` have ended.
-`ready`: somebody decodes, so a plan is due. What goes wrong: `acceptance` is the factor on what was
-drafted last, `drift_key` the episode's, `change_point` where its schedule was read last; where it
+`ready`: somebody decodes, so a plan is due. No more slots than `most_running` may be held, as the
+plan that was served last has it. What goes wrong: `acceptance` is the factor on what was drafted
+last, `drift_key` the episode's, `change_point` where its schedule was read last; where it
 `has_pressure` no more slots than `allowed` may be held."""
 
 STAGES = ("prefill", "draft", "select", "verify", "controller", "other")
@@ -166,6 +168,7 @@ class FleetPlan(NamedTuple):
     width: Ints  # [R, C]
     nodes: Ints  # [R, C]
     node_budget: Ints  # [R] kept nodes over the whole batch
+    running: Floats  # [R] share of the slots that may be held, above 0 and at most 1
 
 
 class Scratch(NamedTuple):

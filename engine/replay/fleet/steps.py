@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from numba import njit
 
 from engine.kernels.inner import BORROWED, INNER
@@ -24,9 +26,10 @@ def serve(acting: Bools, iterations: int, plan: FleetPlan, fleet: FleetState) ->
 @njit(**INNER, inline="always")
 def serve_replica(r: int, iterations: int, plan: FleetPlan, fleet: FleetState) -> None:
     """Serve so many iterations on replica r, fewer where its trace ends."""
-    left = iterations
+    left, slots = iterations, fleet.slots.shape[1]
     while left > 0 and fleet.replicas[r].ready:
         iterate(r, plan, fleet)
+        fleet.replicas[r].most_running = math.ceil(plan.running[r] * slots)
         reach_decision(r, fleet)
         left -= 1
 

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from engine.kernels.inner import BORROWED, INNER
-from engine.replay.fleet.pressure import come_back, has_room
+from engine.replay.fleet.pressure import come_back, held
 from engine.replay.fleet.state import FleetState, Record
 
 
@@ -29,15 +29,19 @@ def take_arrivals(r: int, fleet: FleetState) -> None:
 
 @njit(**INNER)
 def fill_slots(r: int, fleet: FleetState) -> None:
-    """Give every free slot, the lowest first, to whoever is next."""
+    """Give free slots, the lowest first, to whoever is next, as many as may run."""
     replica, queue = fleet.replicas[r], fleet.queue[r]
+    if replica.waiting == 0:
+        return
+    most = replica.most_running
+    if replica.has_pressure:
+        most = min(most, replica.allowed)
+    room = most - held(fleet.slots[r])
     for s in range(fleet.slots.shape[1]):
-        if replica.waiting == 0:
+        if replica.waiting == 0 or room <= 0:
             return
         if fleet.slots[r, s].active:
             continue
-        if replica.has_pressure and not has_room(fleet.slots[r], replica):
-            return
         place = _foremost(r, fleet)
         q = queue[place]
         for i in range(place, replica.waiting - 1):
@@ -45,6 +49,7 @@ def fill_slots(r: int, fleet: FleetState) -> None:
         replica.waiting -= 1
         fleet.queued[r, fleet.requests[r, q].slo_class] -= 1
         _admit(r, s, q, fleet)
+        room -= 1
 
 
 @njit(**INNER)

@@ -1,0 +1,46 @@
+"""An exported controller as somebody may use it: what else lies in its folder, and has it learned?
+
+`LearnedController.load` reads what the manifest names, and that never runs code. Here the rest of
+the folder is looked at too: a file that nobody hashed could be taken for a part of the controller
+by another tool, and pickles run what they say. A policy that was exported before it learned
+anything is no controller; a training run writes one all the same, so that its folder is whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.errors import UserError
+from policies.compiled_features import load_kernels, observe_compiled
+from policies.learned import LearnedController
+from policies.manifest import FILE_NAME
+
+
+def load_exported(folder: str | Path) -> LearnedController:
+    """The controller exported to `folder`, which has learned something.
+
+    Raises UserError, one sentence, also for files that the manifest does not name.
+    """
+    folder = Path(folder)
+    controller = LearnedController.load(folder)
+    named = {FILE_NAME, *controller.manifest.files}
+    for path in sorted(folder.iterdir()):
+        if path.name not in named:
+            raise UserError(
+                f"{folder}: {path.name} is not named in the manifest, so nobody knows whether it "
+                "runs code; remove it, or export the controller again"
+            )
+    if is_untrained(controller):
+        raise UserError(
+            f"{folder}: was exported before its first update, so it has learned nothing; train for "
+            "longer and export it again"
+        )
+    load_kernels()
+    controller.features_of = observe_compiled
+    return controller
+
+
+def is_untrained(controller: LearnedController) -> bool:
+    """Whether the manifest says that nothing was learned: no update, and nobody imitated."""
+    training = controller.manifest.training
+    return training.get("updates") == 0 and training.get("imitated") is None
