@@ -23,16 +23,18 @@ DECISIONS, QUICK_DECISIONS = 100_000, 30_000
 
 SET_UP = """
 from pathlib import Path
-from train import evaluation, learning
+from train import evaluation
 from train.algorithms.arguments import arguments_of
 from train.config import Serving, TrainConfig
+from train.environments import environment
+from train.first_model import new_model
 config = TrainConfig(serving=Serving(backend="replay", recording={recording}, profile={profile}))
 work = evaluation.served_workload(config.serving)
 server = evaluation.load_server(config.serving)
 draw = evaluation.drawing(server, config.serving, work)
 arguments = arguments_of(config)
-env = learning.environment(server, draw, config, arguments)
-model = learning.new_model(env, config, arguments)
+env = environment(server, draw, config, arguments)
+model = new_model(env, config, arguments)
 """
 
 START = """

@@ -19,12 +19,15 @@ from policies.actions import ActionTable
 from policies.learned import LearnedController
 from tests.test_fleet_envs import SEED, sb3, single
 from tests.tiny_recording import asked, replay_server
-from train import learning, session
+from train import session
 from train.algorithms.arguments import NETWORK, arguments_of
 from train.algorithms.registry import ALGORITHMS
+from train.algorithms.timing import TimedSteps
 from train.config import Evaluation, Learning, Serving, TrainConfig
+from train.environments import environment
 from train.evaluation import drawing, served_workload
 from train.export import compare, export, network_of, onnx_logits
+from train.first_model import new_model
 from train.run_folder import RunFolder
 from train.saved_model import load_model, save_model
 from train.sb3_vec_env import FleetVecEnv
@@ -128,7 +131,7 @@ def test_a_resumed_run_goes_on(done: tuple[str, RunFolder], workload: Path, tmp_
         buffer = after.replay_buffer
         assert buffer.gamma == 0.9 and buffer.pos == 128 // 4 and not buffer.full
         assert (buffer.elapsed_s[:32] > 0).all() and (buffer.elapsed_s[32:] == 0).all()
-    after.learn(64, reset_num_timesteps=False, callback=learning.TimedSteps())
+    after.learn(64, reset_num_timesteps=False, callback=TimedSteps())
     assert after.num_timesteps == 192 and after.updates > before.updates
 
 
@@ -137,7 +140,7 @@ def made(config: TrainConfig, **server: Any) -> Any:
     replay = replay_server()
     replay.settings = replace(replay.settings, **server)
     draw = drawing(replay, config.serving, served_workload(config.serving))
-    return learning.environment(replay, draw, config, arguments_of(config))
+    return environment(replay, draw, config, arguments_of(config))
 
 
 def test_a_network_cannot_change_in_a_resumed_run(done: tuple[str, RunFolder]) -> None:
@@ -164,8 +167,8 @@ def test_one_engine_at_a_time_learns_too(name: str, workload: Path) -> None:
     config = settings(name, workload)
     env = made(config, overload=OverloadRule("reject"))
     assert isinstance(env, Watched)
-    model = learning.new_model(env, config, arguments_of(config))
-    model.learn(48, callback=learning.TimedSteps())
+    model = new_model(env, config, arguments_of(config))
+    model.learn(48, callback=TimedSteps())
     assert model.updates > 0
     assert any(key.startswith("action/depth") for key in env.figures())
 
@@ -213,14 +216,15 @@ def test_a_ring_of_experience_is_kept_in_order(workload: Path, tmp_path: Path) -
     small = replace(config, learning=replace(config.learning, set=(
         "n_envs=4", *SHORT["dqn"], "buffer_size=40",
     )))  # fmt: skip
-    model: Any = learning.new_model(env, small, arguments_of(small))
-    model.learn(4 * 13, callback=learning.TimedSteps())
+    model: Any = new_model(env, small, arguments_of(small))
+    model.learn(4 * 13, callback=TimedSteps())
     buffer = model.replay_buffer
     assert buffer.full and buffer.pos == 3
     save_model(model, tmp_path / "m.zip")
-    for given, kept in ((small, 10), (config, 10)):
+    oldest_first = np.roll(buffer.rewards, -3, axis=0)
+    # As it was, since samples go by the entry; oldest first where it has grown.
+    for given, kept, pos in ((small, buffer.rewards, 3), (config, oldest_first, 10)):
         again: Any = load_model(tmp_path / "m.zip", ALGORITHMS["dqn"], env, arguments_of(given))
-        oldest_first = np.roll(buffer.rewards, -3, axis=0)
-        assert (again.replay_buffer.rewards[:kept] == oldest_first).all()
+        assert (again.replay_buffer.rewards[:10] == kept).all()
         assert again.replay_buffer.full is (given is small)
-        assert again.replay_buffer.pos == (0 if given is small else 10)
+        assert again.replay_buffer.pos == pos

@@ -18,8 +18,9 @@ from engine.protocol import Bools, Candidates, Controller, Limits, Outcome, Plan
 from policies import registry
 from policies.delegate import defined
 from policies.fixed import Autoregressive, Chain
-from policies.shielded import Shielded, checked, shielded
+from policies.shielded import LATE_S, Shielded, checked, for_serving, shielded
 from tests.controller_episodes import serve
+from tests.golden_controllers import FOLDER as GOLDEN
 from tests.random_plans import RandomMasks, RandomPlans
 from tests.test_features import make_view
 
@@ -238,6 +239,18 @@ def test_a_late_decision_is_carried_out_and_the_next_one_is_anothers(
     assert depth(controller) == (FALLBACK if late else GIVEN)
 
 
+def test_it_may_be_late_some_times_in_a_row() -> None:
+    clock = Clock(0.0)
+    controller = Shielded(Given(), (Chain(FALLBACK),), late_s=0.005, late_times=3, clock=clock)
+    controller.reset(VIEW.limits)
+    depths = []
+    for step_s in (0.006, 0.006, 0.001, 0.006, 0.006, 0.006, 0.001):
+        clock.step_s = step_s
+        depths.append(depth(controller))
+        controller.observe(outcome_of())
+    assert depths == [GIVEN] * 6 + [FALLBACK] and controller.fallbacks["late"] == 1
+
+
 def test_selection_counts_towards_the_decision() -> None:
     class Choosing(Given):
         def select(self, view: View, plan: Plan, candidates: Candidates) -> None:
@@ -310,6 +323,22 @@ def test_divergence_is_worked_out_where_a_fallback_needs_it() -> None:
     assert shielded(Given(), ("dsde",)).needs_divergence
     assert not shielded(Given()).needs_divergence and not shielded(Given()).needs_profile
     assert not shielded(Given(), ("adaptivespec",)).lossless
+
+
+# -- serving -------------------------------------------------------------------------------------
+
+
+def test_exported_controllers_are_served_in_a_shield() -> None:
+    folder = str(GOLDEN / "tiers")
+    controller = for_serving(folder)
+    assert isinstance(controller, Shielded) and controller.late_s == LATE_S
+    assert controller.late_times == 3 and len(controller.levels) == 4
+    assert controller.levels[0].name == "tiers"
+    held = for_serving(f"held(4):{folder}")
+    assert isinstance(held, Shielded) and held.controller.name == "held(4):tiers"
+    own = for_serving(f"shielded(dwell=5):{folder}")
+    assert isinstance(own, Shielded) and own.dwell == 5 and own.late_s is None
+    assert not isinstance(for_serving("chain(3)"), Shielded)
 
 
 # -- names and whole episodes --------------------------------------------------------------------

@@ -41,7 +41,9 @@ def test_a_short_step_beats_a_long_one_that_pays_twice_as_much(name: str) -> Non
 def test_value_at_a_cut_is_bootstrapped_over_the_steps_own_length(name: str) -> None:
     gamma, lasts = 0.98, 20.0
     exact = SCALE / (1.0 - gamma**lasts)  # 3.01; a constant discount at the cuts learns far more
-    options = {"learning_rate": 5e-3} if ALGORITHMS[name].is_off_policy else {"gae_lambda": 1.0}
+    options: dict[str, Any] = (
+        {"learning_rate": 5e-3} if ALGORITHMS[name].is_off_policy else {"gae_lambda": 1.0}
+    )
     cut_after = CUT_AFTER.get(name, 4)
     model = trained(name, [1.0, 1.0], [lasts, lasts], cut_after, gamma, TO_VALUE[name], **options)
     assert value(model) == pytest.approx(exact, rel=0.01)

@@ -25,10 +25,11 @@ from train.algorithms.base import Learner
 from train.algorithms.registry import ALGORITHMS
 from train.command_line import CrashError
 from train.config import Evaluation, ExportConfig, Learning, Serving, TrainConfig
+from train.environments import environment
 from train.evaluation import drawing, served_workload
 from train.export import compare, network_of, onnx_logits, policy_outputs
+from train.first_model import new_model
 from train.interrupt import StopRequest
-from train.learning import environment, new_model
 from train.run_folder import RunFolder
 from train.saved_model import load_model
 
@@ -336,7 +337,7 @@ def test_a_bug_leaves_a_report_without_messages(
     def broken(*_: object) -> Learner:
         raise RuntimeError(f"the prompt was: {prompt}")
 
-    monkeypatch.setattr("train.learning.new_model", broken)
+    monkeypatch.setattr("train.first_model.new_model", broken)
     with pytest.raises(CrashError) as caught:
         session.train(settings(workload, tmp_path / "run"), lambda _: server, quiet())
     report = caught.value.report.read_text()

@@ -75,12 +75,12 @@ OFF_POLICY = {"batch_size": 32, "learning_starts": 32, "train_freq": 1, "buffer_
 
 def trained(
     name: str, pays: list[float], lasts: list[float], cut_after: int, gamma: float, decisions: int,
-    callback: Any = None, **changes: Any,
+    callback: Any = None, toy: type[Toy] = Toy, **changes: Any,
 ) -> Learner:  # fmt: skip
     """The algorithm after so many decisions of eight toys side by side."""
     torch.set_num_threads(1)
     algorithm = ALGORITHMS[name]
-    env = DummyVecEnv([lambda: Toy(algorithm.acts_on, pays, lasts, cut_after)] * 8)
+    env = DummyVecEnv([lambda: toy(algorithm.acts_on, pays, lasts, cut_after)] * 8)
     settings: dict[str, Any] = {
         "learning_rate": 1e-2,
         "gamma": gamma,

@@ -1,16 +1,16 @@
 """What happens beside learning: figures to TensorBoard and JSONL, checkpoints, the bar, the stop.
 
 Each is a Stable-Baselines3 callback of one concern. How a model is saved is `train.saved_model`'s,
-where, `train.run_folder`'s.
+where, `train.run_folder`'s; which is the best, `train.best_model`'s. On replay a run can be taken
+up bit for bit between two rollouts, so there alone it is saved and ended.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,15 +18,18 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
-from train.algorithms.timing import ELAPSED
+from train.algorithms.carried import carried, carry
+from train.appended_file import append_whole, cut_after, cut_partial_line
 from train.chart_lines import LAYOUT, ChartLines, chart_of
 from train.interrupt import StopRequest
 from train.progress import ProgressLine
-from train.window import REWARD
 
 LOG_EVERY_S = 5.0
-SAVE_EVERY_S = 30.0
 SHOW_EVERY_S = 0.5
+
+
+class Enough(Exception):
+    """Training ends here, between two rollouts."""
 
 
 class HasFigures(Protocol):
@@ -84,10 +87,13 @@ class Extent:
 class JsonLines(KVWriter):
     """Appends one JSON object for each logging; a line is written whole or taken back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, step: int | None = None) -> None:
+        """`step` is where a run goes on from, so what was written after it is taken back."""
         self.path = path
         if path.is_file():
             cut_partial_line(path)
+            if step is not None:
+                cut_after(path, step)
 
     def write(
         self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0
@@ -98,35 +104,21 @@ class JsonLines(KVWriter):
             for key, value in sorted(key_values.items())
             if isinstance(value, int | float | np.number)
         }
-        line = json.dumps({"step": step, "time": round(time.time(), 3), **numbers}) + "\n"
-        with self.path.open("ab", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            try:
-                written = file.write(line.encode())
-                if written != len(line.encode()):
-                    # A nearly full disk takes a part; the next write says why.
-                    file.write(line.encode()[written:])
-            except OSError:
-                os.ftruncate(file.fileno(), size)
-                raise
+        line = json.dumps({"step": step, "time": round(time.time(), 3), **numbers})
+        append_whole(self.path, line + "\n")
 
     def close(self) -> None:
         """Nothing is held open."""
 
 
-def cut_partial_line(path: Path) -> None:
-    """Drop what a killed process left after the last complete line."""
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)
+def run_logger(folder: Path, metrics: Path, step: int = 0) -> Logger:
+    """Stable-Baselines3's logger to TensorBoard events in `folder` and to `metrics` as JSONL.
 
-
-def run_logger(folder: Path, metrics: Path) -> Logger:
-    """Stable-Baselines3's logger to TensorBoard events in `folder` and to `metrics` as JSONL."""
+    `step` is where the run goes on from.
+    """
     events = TensorBoardOutputFormat(str(folder))
     events.writer.add_custom_scalars(LAYOUT)
-    return Logger(str(folder), [events, ChartLines(folder), JsonLines(metrics)])
+    return Logger(str(folder), [events, ChartLines(folder), JsonLines(metrics, step)])
 
 
 class Recorder(BaseCallback):
@@ -155,51 +147,47 @@ class Recorder(BaseCallback):
         self.logger.dump(self.num_timesteps)
 
 
-class Saver(BaseCallback):
-    """Saves every half minute, and apart the model of the rollout with most reward a second.
+class Kept(BaseCallback):
+    """Remembers something from one rollout to the next; `keep` has it saved with the model."""
 
-    Per second of the engine's clock, since decisions last different times; the reward is the
-    environment's, without what `TimedSteps` adds where a trace was cut. Rollouts of fewer than
-    `least` decisions, as of an algorithm that learns after every step, are judged several together.
-    What an algorithm draws at random before it learns, in its first `random` decisions, is not
-    judged.
-    """
+    def state(self) -> dict[str, Any]:
+        """All that is remembered: plain numbers, and lists of them."""
+        raise NotImplementedError
 
-    def __init__(
-        self,
-        save: Callable[[], None],
-        save_best: Callable[[], None],
-        best_reward: float,
-        least: int = 1,
-        random: int = 0,
-    ) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; from an empty state, begin anew."""
+        raise NotImplementedError
+
+    def keep(self) -> None:
+        """Put the state where it is saved with the model."""
+        carry(self.model, type(self).__name__, self.state())
+
+    def _init_callback(self) -> None:
+        self.restore(carried(self.model, type(self).__name__))
+
+
+class Checkpoints(BaseCallback):
+    """Saves every so many seconds of the wall clock; when, changes nothing about training."""
+
+    def __init__(self, save: Callable[[], None], every_s: float, between_rollouts: bool) -> None:
+        """Saves where a rollout begins, or after any step."""
         super().__init__()
-        self._save, self._save_best = save, save_best
-        self.best_reward, self._least, self._random = best_reward, least, random
-        self._reward, self._elapsed_s, self._decisions = 0.0, 0.0, 0
-        self._last = time.monotonic()
+        self._save, self._every_s, self._between = save, every_s, between_rollouts
+        self._last_s = time.monotonic()
+
+    def _on_rollout_start(self) -> None:
+        if self._between:
+            self._save_if_due()
 
     def _on_step(self) -> bool:
-        for info in self.locals["infos"]:
-            self._reward += sum(part for key, part in info.items() if key.startswith(REWARD))
-            self._elapsed_s += info[ELAPSED]
-        self._decisions += len(self.locals["infos"])
-        if time.monotonic() - self._last >= SAVE_EVERY_S:
-            self._save()
-            self._last = time.monotonic()
+        if not self._between:
+            self._save_if_due()
         return True
 
-    def _on_rollout_end(self) -> None:
-        """The model that acted in this rollout stands until the update that follows."""
-        if self._decisions < self._least:
-            return
-        reward = self._reward / self._elapsed_s if self._elapsed_s > 0 else -math.inf
-        # A stretch that began among random decisions ends not long after them.
-        begun = self.num_timesteps - self._decisions
-        if reward > self.best_reward and begun >= self._random:
-            self.best_reward = reward
-            self._save_best()
-        self._reward, self._elapsed_s, self._decisions = 0.0, 0.0, 0
+    def _save_if_due(self) -> None:
+        if time.monotonic() - self._last_s >= self._every_s:
+            self._save()
+            self._last_s = time.monotonic()
 
 
 class Bar(BaseCallback):
@@ -238,11 +226,20 @@ class Limit(BaseCallback):
     Decisions end it by themselves, after the update that the last of them lead to.
     """
 
-    def __init__(self, extent: Extent, stop: StopRequest) -> None:
+    def __init__(self, extent: Extent, stop: StopRequest, between_rollouts: bool) -> None:
+        """Ends it where a rollout begins, or after any step."""
         super().__init__()
-        self._extent, self._stop = extent, stop
+        self._extent, self._stop, self._between = extent, stop, between_rollouts
+
+    def _on_rollout_start(self) -> None:
+        if self._between and self._is_over:
+            raise Enough
 
     def _on_step(self) -> bool:
         learner: Any = self.model
         learner.share_done = self._extent.schedule(self.num_timesteps)
-        return not self._extent.time_is_up and not self._stop.requested
+        return self._between or not self._is_over
+
+    @property
+    def _is_over(self) -> bool:
+        return self._extent.time_is_up or self._stop.requested

@@ -24,12 +24,13 @@ CHARTS = (
 )
 LAYOUT = {
     "is the policy better, for whom, at what cost": {
-        "attainment by class": ["Multiline", ["slo/attainment"]],
-        "goodput, tokens/s": ["Multiline", ["slo/goodput_tps"]],
+        "held out: attainment, beside the baselines": ["Multiline", ["eval/attainment"]],
+        "held out: goodput, tokens/s": ["Multiline", ["eval/goodput_tps"]],
+        "in training: attainment by class": ["Multiline", ["slo/attainment"]],
         "depth by class": ["Multiline", ["action/depth"]],
         "nodes by class": ["Multiline", ["action/nodes"]],
         "where time goes": ["Multiline", ["share_of_time"]],
-        "reward": ["Multiline", ["reward"]],
+        "reward and its parts": ["Multiline", ["reward"]],
     }
 }
 

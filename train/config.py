@@ -16,7 +16,9 @@ import tyro
 from engine.errors import UserError
 from train.algorithms.registry import ALGORITHMS
 from train.command_line import leaves, nearest
+from train.task_config import Episodes, Reward, check_task
 
+FEWEST_IMITATED = 256
 BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
 DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
 LIVE_ONLY = ("draft_head", "draft_model", "device", "attention", "dtype", "threads", "prompts")
@@ -86,6 +88,10 @@ class Learning:
 
     policy: str = "ppo"
     """Learning algorithm: ppo, a2c, recurrent-ppo, maskable-ppo, dqn, qrdqn, sac or tqc."""
+    actions: Literal["tiers", "sized-tiers", "prices"] = "tiers"
+    """Tiers: depth, width and nodes by class. Sized-tiers: and how many requests may run at once,
+    not for presets. Prices: factors that steer slack-priced, which selects the nodes; needs a
+    hardware profile, not for presets and masks."""
     minutes: float = 4.0
     """Training time in all, resumed parts included."""
     decisions: int | None = None
@@ -96,8 +102,22 @@ class Learning:
     set: tuple[str, ...] = ()
     """Hyper-parameters as KEY=VALUE, over those of train/hyperparameters/POLICY.yaml, by
     Stable-Baselines3's names: n_steps=64 learning_rate=3e-4 policy_kwargs.net_arch=[128,128]."""
+    imitate: str | None = None
+    """On replay, for policies over tiers: a controller, such as slack-priced, that a new policy is
+    fitted to before training. None: it starts with small trees."""
+    imitate_decisions: int = 8192
+    """Decisions of that controller that are recorded."""
     half_life_s: float = 10.0
     """Time on the engine's clock after which a reward counts for half."""
+    save_every_s: float = 60.0
+    """Seconds between two checkpoints, from which a run that was killed is resumed."""
+    held_out_every: int = 65_536
+    """On replay: decisions between two evaluations on held-out episodes, by which best/model.zip is
+    chosen; the default costs a few percent of the training time. 0: none, and best is the model of
+    the rollout with the most reward a second, as on live."""
+    patience: int | None = None
+    """On replay: end training after so many held-out evaluations in a row without a better one.
+    None: never."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +148,8 @@ class TrainConfig:
     """TOML file of settings, keys named as these options; the command line overrides it."""
     resume: Path | None = None
     """Run folder to go on with; its settings hold unless given anew."""
+    reward: Reward = field(default_factory=Reward)
+    episodes: Episodes = field(default_factory=Episodes)
 
     @property
     def comparison(self) -> tuple[int, float]:
@@ -153,14 +175,25 @@ class TrainConfig:
         values = leaves(self)
         for name in ("minutes", "half_life_s", "eval_seconds"):
             _require(name, values[name], 0, exclusive=True)
-        for name in ("decide_every", "decisions"):
+        for name in ("decide_every", "decisions", "imitate_decisions", "patience"):
             _require(name, values[name], 1)
-        for name in ("eval_seeds", "seed"):
+        for name in ("eval_seeds", "seed", "held_out_every", "save_every_s"):
             _require(name, values[name], 0)
+        if learning.patience is not None and (
+            self.serving.backend == "live" or not learning.held_out_every
+        ):
+            raise UserError(
+                f"--patience {learning.patience}: counts held-out evaluations, which are made on "
+                "replay with --held-out-every above 0; leave it out, or have them made"
+            )
         check_serving(self.serving)
         from train.algorithms.arguments import arguments_of
 
-        arguments_of(self)
+        arguments = arguments_of(self)
+        arguments.algorithm.check_actions(learning.actions)
+        check_imitation(learning, self.serving.backend)
+        is_off_policy = arguments.algorithm.is_off_policy
+        check_task(self.reward, self.episodes, learning.policy, is_off_policy, arguments.n_envs)
         if self.comparison[0] and not evaluation.baselines:
             raise UserError("--baselines: expected at least one controller; or --eval-seeds 0")
 
@@ -213,13 +246,44 @@ class ExportConfig:
     run: tyro.conf.Positional[Path]
     """Run folder that train.py made."""
     which: Literal["last", "best"] = "last"
-    """Last: as training ended; best: as it acted in the rollout with the most reward a second."""
+    """Last: as training ended; best: of those judged on the way, the best by held-out episodes, on
+    live by reward a second of its own rollout."""
     out: Path | None = None
     """Folder to write; none: controller/ in the run folder."""
     check: bool = False
     """Compare its actions with the trained policy's on 1,000 observations."""
     onnx: bool = False
     """Add policy.onnx, the logits for other hosts."""
+
+
+def check_imitation(learning: Learning, backend: str) -> None:
+    """Raise UserError for a controller that cannot be imitated, or by whom it cannot."""
+    spec = learning.imitate
+    if spec is None:
+        return
+    if backend == "live":
+        raise UserError(
+            f"--imitate {spec}: controllers are imitated on replay alone; leave it out, or train "
+            "on replay"
+        )
+    if "tiers" not in ALGORITHMS[learning.policy].acts_on or learning.actions != "tiers":
+        by = learning.policy if learning.actions == "tiers" else f"--actions {learning.actions}"
+        raise UserError(
+            f"--imitate {spec}: {by} does not choose tiers of depth, width and nodes alone, in "
+            "which plans are imitated; choose ppo, a2c, recurrent-ppo or maskable-ppo over "
+            "--actions tiers, or leave it out"
+        )
+    if learning.imitate_decisions < FEWEST_IMITATED:
+        raise UserError(
+            f"--imitate-decisions {learning.imitate_decisions}: expected at least "
+            f"{FEWEST_IMITATED}, some of which are held out"
+        )
+    from policies.registry import make
+
+    try:
+        make(spec)
+    except UserError as error:
+        raise UserError(f"--imitate {error} (python evaluate.py --list shows them)") from error
 
 
 def check_serving(serving: Serving) -> None:

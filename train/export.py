@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from engine.errors import UserError
 from engine.protocol import Limits
 from policies.action_mask import ActionMask
+from policies.actions import Actions, ActionTable
 from policies.features import bounds
 from policies.learned import LearnedController, write_controller
 from policies.manifest import Manifest
@@ -86,7 +87,7 @@ def export(
         hold=hold,
         training=dict(training),
     )
-    files = {"card.md": card(name, hold, training).encode()}
+    files = {"card.md": card(name, hold, training, model.codec.table).encode()}
     if onnx:
         files["policy.onnx"] = onnx_logits(shape, weights)
     write_controller(folder, weights, manifest, files)
@@ -110,7 +111,9 @@ def compare(
     observations = np.where(at_bound, edges, observations)
     observations = observations.reshape(-1, count // SEQUENCE, len(low))
 
-    mask = ActionMask(manifest.actions, manifest.features, Limits()) if manifest.masked else None
+    table, mask = manifest.actions, None
+    if manifest.masked and isinstance(table, ActionTable):
+        mask = ActionMask(table, manifest.features, Limits())
     legal = None if mask is None else mask.legal(observations)
     theirs = [manifest.codec.decode(rows) for rows in model.greedy(observations, legal)]
     outputs, ours = [], []
@@ -176,14 +179,26 @@ def onnx_logits(shape: NetworkShape, weights: Mapping[str, NDArray[np.float32]])
     return bytes(model.SerializeToString())
 
 
-def card(name: str, hold: int, training: Mapping[str, Any]) -> str:
+DECIDES = {
+    "tiers": "depth, width and nodes by SLO class",
+    "prices": "the prices by which slack-priced chooses trees (needs a hardware profile)",
+}
+
+NEEDS = {"tiers": "NumPy, safetensors", "prices": "NumPy, safetensors and Numba"}
+
+
+def card(name: str, hold: int, training: Mapping[str, Any], actions: Actions) -> str:
     """Ten lines on what the controller is, how good it is and when not to trust it."""
+    sizes_batch = isinstance(actions, ActionTable) and actions.sizes_batch
+    decides, needs = DECIDES[actions.kind], NEEDS[actions.kind]
+    if sizes_batch:
+        decides += " and how many requests may run"
     lines = [
         f"# {name}",
         "",
         f"A speculation controller for DraftGym's engine, made {training['made']} by "
         f"{training['algorithm']}.",
-        f"- Decides depth, width and nodes by SLO class, every {hold} iterations; lossless.",
+        f"- Decides {decides}, every {hold} iterations; lossless.",
         f"- Trained on: {training['served']}.",
         f"- Training: {training['decisions']:,} decisions, {training['updates']} updates in "
         f"{training['seconds']:.0f} s, seed {training['seed']}, on {training['machine']}.",
@@ -191,7 +206,7 @@ def card(name: str, hold: int, training: Mapping[str, Any]) -> str:
         f"- Read that with: {'; '.join(training['notes']) or 'nothing yet'}.",
         "- Do not trust it with other classes, models, loads or machines before comparing there: "
         "`python evaluate.py --policy PATH chain eagle3`.",
-        "- To run it: `policies.learned.LearnedController.load(PATH)`; needs NumPy, safetensors.",
+        f"- To run it: `policies.learned.LearnedController.load(PATH)`; needs {needs}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -38,6 +38,13 @@ def export_run(config: ExportConfig, console: Console) -> Path:
 
     algorithm = ALGORITHMS[settings.learning.policy]
     model = load_model(run.checkpoint if config.which == "last" else run.best, algorithm)
+    if not model.updates and model.imitated is None:
+        needed, setting = model.first_update()
+        raise UserError(
+            f"{run.path}: its {config.which} model was saved before the first update, which takes "
+            f"{needed:,} decisions, so it has learned nothing; train for longer (--resume "
+            f"{run.path} --minutes), or lower {setting} (--set)"
+        )
     folder = config.out or run.controller
     controller = export(
         model,
@@ -88,5 +95,6 @@ def _figures(run: RunFolder, model: Learner, settings: TrainConfig, which: str) 
     return training | {
         "decisions": int(model.num_timesteps),
         "updates": model.updates,
+        "imitated": model.imitated,
         "seconds": round(float(model.trained_s), 1),
     }

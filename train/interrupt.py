@@ -33,4 +33,4 @@ class StopRequest:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        print("\nstopping after this step; again to stop now", file=sys.stderr, flush=True)
+        print("\nstopping as soon as all is saved; again to stop now", file=sys.stderr, flush=True)

@@ -1,108 +1,61 @@
-"""Training by any algorithm: the environment that it learns in, a new model, and the loop.
+"""Training by any algorithm: the loop, with all that happens beside learning.
 
-Which algorithms there are is `train.algorithms.registry`'s; what happens beside learning,
-`train.callbacks`'; how a model is kept, `train.saved_model`'s.
+The environment is `train.environments`', the model that training begins with `train.first_model`'s,
+callbacks are `train.callbacks`' and others', each its own concern.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import gymnasium
-import numpy as np
 import torch
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 
 import envs
-from engine.classes import DEFAULT_CLASSES
 from engine.drawing import Draw
-from engine.replay.fleet.filling import refusal
+from engine.errors import UserError
 from engine.replay.server import ReplayServer
-from envs.episodes import ReplayEpisodes
-from envs.fleet import ServeFleet
-from policies.actions import ActionTable
+from eval.compare import ARRIVING, over
+from policies.features import Observation, feature_table
+from policies.novelty import observed_of
 from train.algorithms.arguments import Arguments
 from train.algorithms.base import Learner
-from train.algorithms.timing import TimedSteps
-from train.callbacks import Bar, Clock, Extent, Limit, Recorder, Saver, run_logger
+from train.best_model import BestHeldOut, BestRollout
+from train.callbacks import (
+    Bar,
+    Checkpoints,
+    Clock,
+    Enough,
+    Extent,
+    Kept,
+    Limit,
+    Recorder,
+    run_logger,
+)
 from train.config import TrainConfig
+from train.curriculum import Curriculum, CurriculumProgress
+from train.environments import environment
+from train.evaluation import drawing, served_workload
+from train.first_model import first_model, reward_scale
+from train.held_out import EPISODES, SECONDS, HeldOut
+from train.imitation import imitate
 from train.interrupt import StopRequest
+from train.learned_reward import learned_reward
+from train.metrics_csv import write_csv
+from train.monitor import EpisodeTable
 from train.progress import ProgressLine
-from train.run_folder import RunFolder
-from train.saved_model import load_model, save_model
-from train.watched_fleet import WatchedFleet
+from train.run_folder import OBSERVED, RunFolder
+from train.saved_model import save_model
+from train.training_state import take
 from train.window import Watched
 
 if TYPE_CHECKING:
     from engine.server import Server
 
-Environment = Watched | WatchedFleet
 ENDLESS = 10**9  # decisions: time ends training
 BEST_OF = 1024  # decisions at least by which a model is judged
-
-
-def environment(
-    server: Server, draw: Draw, config: TrainConfig, arguments: Arguments
-) -> Environment:
-    """The serving environment of `server`'s kind, watched: on replay `n_envs` of them at once.
-
-    Replay with memory pressure or an overload policy is served one replica at a time, as live is.
-    """
-    table = ActionTable(DEFAULT_CLASSES.names)
-    codec = arguments.codec(table, DEFAULT_CLASSES)
-    decide_every = config.learning.decide_every
-    if isinstance(server, ReplayServer) and not refusal(server):
-        episodes = ReplayEpisodes(server, requests=draw)
-        fleet = ServeFleet(episodes, arguments.n_envs, table, decide_every=decide_every)
-        return WatchedFleet(fleet, codec=codec)
-    made = gymnasium.make(
-        envs.SERVE_ID if isinstance(server, ReplayServer) else envs.LIVE_ID,
-        server=lambda: server,
-        requests=draw,
-        actions=table,
-        decide_every=decide_every,
-    )
-    return Watched(made, codec=codec)
-
-
-def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Learner:
-    """An untrained model that starts with small trees.
-
-    Observations are scaled by the features' definition, not here.
-    """
-    kind: Any = arguments.algorithm.make  # each has arguments of its own
-    options = arguments.of(replicas(env)) | kind.FIXED
-    model: Learner = kind(
-        kind.POLICY,
-        env,
-        **options,
-        gamma=per_second(config.learning.half_life_s),
-        policy_kwargs=arguments.network(),
-        seed=config.seed,
-        device="cpu",
-    )
-    model.codec = env.codec
-    model.start_small()
-    return model
-
-
-def replicas(env: Environment) -> int:
-    """Engines that are stepped at once."""
-    return env.num_envs if isinstance(env, WatchedFleet) else 1
-
-
-def per_second(half_life_s: float) -> float:
-    """The discount of one second after which, `half_life_s` long, a reward counts for half."""
-    return float(0.5 ** (1.0 / half_life_s))
-
-
-def reward_scale(unloaded_tpot_s: float, half_life_s: float) -> float:
-    """A fixed factor that brings returns near 1, where the critic starts.
-
-    At most one valid token a slot and unloaded token time comes in (without speculation), and
-    half_life / ln 2 seconds of it are in a return.
-    """
-    return unloaded_tpot_s * math.log(2.0) / half_life_s
 
 
 def train_model(
@@ -113,57 +66,103 @@ def train_model(
     run: RunFolder,
     line: ProgressLine,
     stop: StopRequest,
+    say: Callable[[str], None] = lambda _: None,
+    curriculum: Curriculum | None = None,
 ) -> Learner:
     """Train until it is enough or a stop is asked for; saved at the end either way.
 
-    `line` moves from 0 to 1.
+    `line` moves from 0 to 1, `say` is told where something else ends training, and `curriculum`
+    (one that `draw` draws from) how far it is. Raises UserError, the model as it stands saved,
+    where a reward or an observation is no number.
     """
-    learning = config.learning
+    learning, on_replay = config.learning, isinstance(server, ReplayServer)
     env = environment(server, draw, config, arguments)
-    if run.checkpoint.is_file():
-        gamma = per_second(learning.half_life_s)
-        model = load_model(run.checkpoint, arguments.algorithm, env, arguments, gamma)
-        # Other arrivals than at the start, or a resumed run would see the same ones again.
-        model.set_random_seed(_seed(config.seed, model.num_timesteps))
-    else:
-        model = new_model(env, config, arguments)
+    if not isinstance(env, Watched):
+        env.shared_by = config.episodes.shared_arrivals
+    model = first_model(env, config, arguments, run, on_replay)
+    if learning.imitate is not None and not run.checkpoint.is_file():
+        scale = reward_scale(server.unloaded_tpot_s, learning.half_life_s)
+        imitate(model, server, draw, config, run, say, scale)
+        if not isinstance(env, Watched) and env.shared_by > 1:
+            env.seed(config.seed)  # some have had more episodes than their neighbours
+    if curriculum is not None:
+        curriculum.share = model.share_done
     clock = Clock(model.trained_s)
     extent = Extent(clock, 60.0 * learning.minutes, learning.decisions)
     if extent.share(model.num_timesteps) >= 1.0:
         return model
+    saved_at = [model.num_timesteps]
 
     def save() -> None:
         model.trained_s = clock.elapsed_s
-        model.best_reward = saver.best_reward
-        save_model(model, run.checkpoint)
+        for callback in callbacks:
+            if isinstance(callback, Kept):
+                callback.keep()
+        save_model(model, run.checkpoint, state=take(model, env) if on_replay else None)
+        saved_at.append(model.num_timesteps)
 
     def save_best() -> None:
         save_model(model, run.best, experience=False)
 
-    model.set_logger(run_logger(run.path, run.metrics))
-    random = getattr(model, "learning_starts", 0)
-    least = BEST_OF if arguments.algorithm.is_off_policy else 1
-    saver = Saver(save, save_best, model.best_reward, least, random)
-    callbacks = [
-        TimedSteps(reward_scale(server.unloaded_tpot_s, learning.half_life_s)),
+    def note(seen: Observation) -> None:
+        features = feature_table(env.codec.table.class_names)
+        run.write_json(OBSERVED, observed_of(seen, features))
+
+    best: BaseCallback
+    if on_replay and learning.held_out_every:
+        held_out = held_out_episodes(server, config, arguments)
+        best = BestHeldOut(
+            held_out, learning.held_out_every, learning.patience, save_best, stop, say, note
+        )
+    else:
+        random = getattr(model, "learning_starts", 0)
+        best = BestRollout(save_best, BEST_OF if arguments.algorithm.is_off_policy else 1, random)
+    scale = reward_scale(server.unloaded_tpot_s, learning.half_life_s)
+    callbacks: list[BaseCallback] = [
+        EpisodeTable(run.monitor, envs.SERVE_ID if on_replay else envs.LIVE_ID, clock, on_replay),
+        *learned_reward(server, config, scale),
+        *([] if curriculum is None else [CurriculumProgress(curriculum)]),
         Bar(line, env, extent),
         Recorder(env, clock),
-        saver,
-        Limit(extent, stop),
+        best,
+        Checkpoints(save, learning.save_every_s, between_rollouts=on_replay),
+        Limit(extent, stop, between_rollouts=on_replay),
     ]
-    most = ENDLESS if learning.decisions is None else learning.decisions - model.num_timesteps
+    model.set_logger(run_logger(run.path, run.metrics, model.num_timesteps))
     threads = torch.get_num_threads()
-    if isinstance(env, WatchedFleet):  # nothing but so small a network computes: threads only wait
+    if not isinstance(env, Watched):  # nothing but so small a network computes: threads only wait
         torch.set_num_threads(1)
     try:
-        model.learn(most, callback=callbacks, reset_num_timesteps=False)
+        _learn(model, callbacks, learning.decisions)
         save()
+    except UserError as error:
+        save_model(model, run.failed)
+        raise UserError(
+            f"{error}; the model as it stood after {model.num_timesteps:,} decisions is in "
+            f"{run.failed}, and --resume {run.path} goes on from {saved_at[-1]:,}"
+        ) from error
     finally:
         torch.set_num_threads(threads)
         model.logger.close()
         env.close()
+    write_csv(run.metrics, run.metrics_csv)
     return model
 
 
-def _seed(seed: int, steps: int) -> int:
-    return int(np.random.SeedSequence((seed, steps)).generate_state(1)[0])
+def held_out_episodes(server: Server, config: TrainConfig, arguments: Arguments) -> HeldOut:
+    """What best models are chosen by: the workload of the run, on texts that it never trains on."""
+    serving = config.serving
+    work = over(served_workload(serving), ARRIVING * SECONDS)
+    draw = drawing(server, serving, work, held_out=True)
+    side_by_side = replace(arguments, values={**arguments.values, "n_envs": EPISODES})
+    return HeldOut(environment(server, draw, config, side_by_side), EPISODES)
+
+
+def _learn(model: Learner, callbacks: list[BaseCallback], decisions: int | None) -> None:
+    """Learn until there are so many decisions, or a callback has had enough."""
+    most = ENDLESS if decisions is None else decisions - model.num_timesteps
+    together = CallbackList(callbacks)
+    try:
+        model.learn(most, callback=together, reset_num_timesteps=False)
+    except Enough:
+        together.on_training_end()

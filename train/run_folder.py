@@ -5,9 +5,10 @@ Every file is written whole or not at all. What they mean to a trainer is `train
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from engine.atomic_write import write_atomic
 from eval.slug import slug
@@ -17,13 +18,14 @@ from train.config import TrainConfig
 
 UNFINISHED = "unfinished"
 DONE = "DONE"
+OBSERVED = "observed.json"
 
 
 class RunFolder(CommandFolder):
     """One run on disk. `create` makes a new one, `open` takes up one that is there."""
 
     KIND: ClassVar[Kind] = Kind(
-        "run", "train.py made, such as runs/ppo-shifting-…", "run_format", 2, "train anew"
+        "run", "train.py made, such as runs/ppo-shifting-…", "run_format", 3, "train anew"
     )
 
     @classmethod
@@ -38,10 +40,21 @@ class RunFolder(CommandFolder):
         run.write_request(config)
         return run
 
-    def write_request(self, config: TrainConfig) -> None:
-        """What was asked, and hyperparameters.yaml."""
-        from train.algorithms.arguments import RUN_FILE, arguments_of
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Take it up. Raises UserError where it is of another format or environment."""
+        from train.environment_version import check_environment
 
+        run = super().open(path)
+        check_environment(path)
+        return run
+
+    def write_request(self, config: TrainConfig) -> None:
+        """What was asked, hyperparameters.yaml, and in which environment it is trained."""
+        from train.algorithms.arguments import RUN_FILE, arguments_of
+        from train.environment_version import FILE, environment_version
+
+        self.write_json(FILE, environment_version(config.learning.actions))
         write_atomic(self.path / RUN_FILE, arguments_of(config).as_yaml())
         self.write_asked(config)
 
@@ -51,8 +64,13 @@ class RunFolder(CommandFolder):
         return self.path / "checkpoints" / "last.zip"
 
     @property
+    def failed(self) -> Path:
+        """The model as it stood when training ended over an error; nothing resumes from it."""
+        return self.path / "checkpoints" / "failed.zip"
+
+    @property
     def best(self) -> Path:
-        """The model that acted in the rollout with the most reward a second."""
+        """The best model by held-out episodes, or by its own rollouts (`train.best_model`)."""
         return self.path / "best" / "model.zip"
 
     @property
@@ -64,6 +82,21 @@ class RunFolder(CommandFolder):
     def metrics(self) -> Path:
         """One JSON object a line, appended while training."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def metrics_csv(self) -> Path:
+        """The same as a table, written when training ends."""
+        return self.path / "metrics.csv"
+
+    @property
+    def monitor(self) -> Path:
+        """A row for every episode of training."""
+        return self.path / "monitor.csv"
+
+    def observed(self) -> dict[str, Any] | None:
+        """What the policy last judged by held-out episodes saw (`policies.novelty`), if it was."""
+        path = self.path / OBSERVED
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     @property
     def is_done(self) -> bool:
@@ -82,7 +115,14 @@ class RunFolder(CommandFolder):
 
 
 def settings_files(config: TrainConfig) -> list[Path]:
-    """The files that give defaults, weakest first: the resumed run's, then --config."""
+    """The files that give defaults, weakest first: the resumed run's, then --config.
+
+    Raises UserError for a run's settings from another version of the environment.
+    """
+    from train.environment_version import FILE, check_environment
+
+    if config.config is not None and (config.config.parent / FILE).is_file():
+        check_environment(config.config.parent)
     return RunFolder.defaults(config.resume, config.config)
 
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
 
 from engine.protocol import Bools, Ints
 from engine.snapshot_origin import Snapshot, check_origin
 from engine.snapshot_values import LeftOut
 from envs.fleet import ServeFleet, Step
+from envs.observing import of_engine, row_of
 from envs.snapshot import MANY, made_on_of
 from policies.action_codec import ActionCodec, TierCodec
 from policies.action_mask import ActionMask
@@ -33,18 +35,27 @@ class FleetVecEnv(VecEnv):
     """All environments of one `ServeFleet`."""
 
     actions: Ints
+    shared_by: int = 1
+    """So many neighbours are seeded alike, and so are given the same episodes."""
 
     def __init__(self, serving: ServeFleet, codec: ActionCodec | None = None) -> None:
-        """Actions are the codec's; without one they are tier indices [C · 4]."""
+        """Actions are the codec's; without one they are tier indices [D]."""
         self.serving = serving
         self.codec = codec or TierCodec(serving.actions)
         self.mask = ActionMask(serving.actions, serving.features, serving.fleet.limits)
         self.latest: Step | None = None
         """What the latest step brought, before anybody was reset."""
-        self.acted: tuple[Ints, ...] = ()
-        """Depth, width and nodes by class, [R, C] each, under which it was served."""
+        self.acted: tuple[NDArray[Any], ...] = ()
+        """Depth, width and nodes by class, [R, C] each, under which it was served, and where it is
+        chosen the share of the slots that might be held [R, 1]."""
         self._observed: Observation | None = None
         super().__init__(serving.replicas, serving.observation_space, space_of(self.codec))
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Seeds of the next reset: `seed`, `seed` + 1, …, of neighbours that share the first's."""
+        seeds = super().seed(seed)
+        self._seeds = [seeds[i - i % self.shared_by] for i in range(self.num_envs)]
+        return self._seeds
 
     def reset(self) -> Observation:
         """Begin an episode everywhere, with the seeds that `seed` left behind."""
@@ -63,7 +74,9 @@ class FleetVecEnv(VecEnv):
     def step_wait(self) -> VecEnvStepReturn:
         """Step all, and begin the next episode where one is over; every array is fresh."""
         self.latest = step = self.serving.step(self.actions)
-        self.acted = tuple(part.copy() for part in self.serving.plan[:3])
+        plan = self.serving.plan
+        of_engine = [plan.running[:, None]] if self.serving.actions.sizes_batch else []
+        self.acted = tuple(part.copy() for part in (*plan[:3], *of_engine))
         observation = step.observation
         infos = _rows(step.info)
         over = np.flatnonzero(step.truncated).tolist()
@@ -72,7 +85,7 @@ class FleetVecEnv(VecEnv):
         for replica in over:
             infos[replica]["TimeLimit.truncated"] = True
             infos[replica]["serving"] = self.serving.serving(replica)
-            infos[replica]["terminal_observation"] = observation[replica].copy()
+            infos[replica]["terminal_observation"] = row_of(observation, replica)
             self.serving.reset(replica)
         if over:
             observation = self.serving.observe()
@@ -85,7 +98,7 @@ class FleetVecEnv(VecEnv):
     def action_masks(self) -> Bools:
         """[R, Σ nvec] the tiers of use to each environment as it stands."""
         assert self._observed is not None, "reset comes first"
-        return self.mask.legal(self._observed)
+        return self.mask.legal(of_engine(self._observed))
 
     def snapshot(self) -> Snapshot:
         """Every episode as it stands, what the latest step brought, and who draws the next."""
@@ -144,7 +157,7 @@ class FleetVecEnv(VecEnv):
 
 
 _FACE = (
-    *("codec", "mask"),
+    *("codec", "mask", "shared_by"),
     *("num_envs", "observation_space", "action_space", "render_mode", "metadata"),
 )
 CARRIER = replace(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from eval.table import Report
     from train.algorithms.arguments import Arguments
     from train.algorithms.base import Learner
+    from train.curriculum import Curriculum
 
 RESULTS = "results.json"
 
@@ -73,9 +74,10 @@ def _run(
 ) -> RunFolder:
     """What follows the loading."""
     from train.algorithms.arguments import arguments_of
+    from train.training_draw import training_draw
 
     serving, arguments = config.serving, arguments_of(config)
-    draw = evaluation.drawing(server, serving, work)
+    draw, curriculum = training_draw(server, work, config)
     draw(np.random.default_rng(config.seed))  # prompts that do not fit are told before training
     if resumed is None:
         run = RunFolder.create(config, datetime.now())
@@ -89,7 +91,7 @@ def _run(
         soft_wrap=True,
     )
     with crash_reports(run.path), stop:
-        model = _train(server, draw, config, arguments, run, console, stop)
+        model = _train(server, draw, config, arguments, run, console, stop, curriculum)
         if stop.requested:
             return _stopped(run, "stopped while training", console)
         controller = _export(model, config, server, work, run, None)
@@ -117,11 +119,15 @@ def _train(
     run: RunFolder,
     console: Console,
     stop: StopRequest,
+    curriculum: Curriculum | None,
 ) -> Learner:
     from train.learning import train_model
 
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     with ProgressLine(console, "train", 1.0) as line:
-        model = train_model(server, draw, config, arguments, run, line, stop)
+        model = train_model(server, draw, config, arguments, run, line, stop, say, curriculum)
     done = f"{model.num_timesteps:,} decisions and {model.updates:,} updates"
     console.print(f"{done} in {clock(model.trained_s)} minutes", highlight=False)
     if not model.updates:
@@ -175,7 +181,7 @@ def _export(
     from train.export import export
 
     served = evaluation.headline(server, config.serving, work)
-    training = training_figures(model, config, served, report)
+    training = training_figures(model, config, served, report) | {"observed": run.observed()}
     return export(model, run.controller, config.learning.decide_every, training)
 
 
@@ -183,17 +189,20 @@ def training_figures(
     model: Learner, config: TrainConfig, served: str, report: Report | None
 ) -> dict[str, Any]:
     """Provenance and figures for manifest and card, JSON types only."""
+    learned = bool(model.updates) or model.imitated is not None
+    untrained = [] if learned else ["it was exported before its first update: untrained"]
     return {
         "algorithm": config.learning.policy,
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
         "decisions": int(model.num_timesteps),
         "updates": model.updates,
+        "imitated": model.imitated,
         "seconds": round(float(model.trained_s), 1),
         "seed": config.seed,
         "served": served,
         "machine": _machine(),
         "verdict": report.verdict if report is not None else "not compared with anything yet.",
-        "notes": list(report.notes) if report is not None else [],
+        "notes": [*untrained, *(report.notes if report is not None else [])],
     }
 
 
@@ -204,14 +213,14 @@ def _machine() -> str:
 
 
 def _baseline_lines(folder: Path, report: Report, steps: int) -> None:
-    """What the baselines reached, as level lines in TensorBoard beside the training curves."""
+    """What all reached when compared, as level lines in TensorBoard beside the held-out curve."""
     from train.chart_lines import ChartLines
 
     lines = ChartLines(folder)
     for name, runs in report.comparison.runs.items():
         for tag, values in (
-            ("slo/attainment", [r.metrics.attainment for r in runs]),
-            ("slo/goodput_tps", [r.metrics.goodput_tps for r in runs]),
+            ("eval/attainment", [r.metrics.attainment for r in runs]),
+            ("eval/goodput_tps", [r.metrics.goodput_tps for r in runs]),
         ):
             known = [v for v in values if np.isfinite(v)]
             for step in (0, steps) if known else ():

@@ -6,6 +6,7 @@ Rates are per second of one engine, so they compare with those of a single envir
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
@@ -14,7 +15,7 @@ from engine.protocol import Floats
 from envs.fleet import ServeFleet, Step
 from policies.action_codec import ActionCodec
 from train.sb3_vec_env import FleetVecEnv
-from train.window import REWARD, SPAN_S, TIME
+from train.window import ACTION, REWARD, SPAN_S, TIME
 
 PLAN = ("depth", "width", "nodes")
 ENDED = ("counted", "attained", "good_tokens")
@@ -33,6 +34,7 @@ class WatchedFleet(FleetVecEnv):
             "steps",
             *(f"{kind}/{name}" for kind in ENDED for name in names),
             *(f"action/{part}/{name}" for part in PLAN for name in names),
+            *(["action/running"] if serving.actions.sizes_batch else []),
         ]
         self._info_names: list[str] = []
         self._sums: deque[Floats] = deque()  # of each step over the replicas, `elapsed_s` first
@@ -67,29 +69,39 @@ class WatchedFleet(FleetVecEnv):
             return {}
         names = [*self._info_names, *self._columns]
         total = dict(zip(names, np.sum(self._sums, axis=0).tolist(), strict=True))
-        total_s, classes = self.elapsed_s, self.serving.actions.class_names
+        return figures_of(total, self.elapsed_s, self.serving.actions.class_names)
 
-        def attainment(of: tuple[str, ...]) -> float:
-            counted = sum(total[f"counted/{name}"] for name in of)
-            met = sum(total[f"attained/{name}"] for name in of)
-            return met / counted if counted else float("nan")
 
-        found = {"slo/attainment": attainment(classes)}
-        found |= {f"slo/attainment/{name}": attainment((name,)) for name in classes}
-        good_tokens = sum(total[f"good_tokens/{name}"] for name in classes)
-        iterations = total["iterations"]
-        found |= {
-            "slo/goodput_tps": good_tokens / total_s,
-            "slo/valid_tps": total["valid_tokens"] / total_s,
-            "engine/throughput_tps": total["emitted_tokens"] / total_s,
-            "engine/iterations_per_s": iterations / total_s,
-            "engine/tokens_per_iteration": total["emitted_tokens"] / max(iterations, 1),
-            "engine/watts_modelled": total["energy_joules"] / total_s,
-        }
-        for name, value in total.items():
-            if name.startswith((REWARD, "action/")):
-                found[name] = value / total["steps"]
-            elif name.startswith(TIME):
-                found[f"share_of_time/{name.removeprefix(TIME)}"] = value / total_s
-        found["share_of_time/idle"] = max(1.0 - total["busy_s"] / total_s, 0.0)
-        return {key: float(value) for key, value in found.items() if np.isfinite(value)}
+def figures_of(
+    total: Mapping[str, float], total_s: float, classes: Sequence[str]
+) -> dict[str, float]:
+    """The figures that sums over steps come to, of `total_s` engine seconds.
+
+    `total` has the numbers of a step's info, `steps`, what `action/…` stood for, and by class those
+    of ENDED.
+    """
+
+    def attainment(of: Sequence[str]) -> float:
+        counted = sum(total[f"counted/{name}"] for name in of)
+        met = sum(total[f"attained/{name}"] for name in of)
+        return met / counted if counted else float("nan")
+
+    found = {"slo/attainment": attainment(classes)}
+    found |= {f"slo/attainment/{name}": attainment((name,)) for name in classes}
+    good_tokens = sum(total[f"good_tokens/{name}"] for name in classes)
+    iterations = total["iterations"]
+    found |= {
+        "slo/goodput_tps": good_tokens / total_s,
+        "slo/valid_tps": total["valid_tokens"] / total_s,
+        "engine/throughput_tps": total["emitted_tokens"] / total_s,
+        "engine/iterations_per_s": iterations / total_s,
+        "engine/tokens_per_iteration": total["emitted_tokens"] / max(iterations, 1),
+        "engine/watts_modelled": total["energy_joules"] / total_s,
+    }
+    for name, value in total.items():
+        if name.startswith((REWARD, ACTION)):
+            found[name] = value / total["steps"]
+        elif name.startswith(TIME):
+            found[f"share_of_time/{name.removeprefix(TIME)}"] = value / total_s
+    found["share_of_time/idle"] = max(1.0 - total["busy_s"] / total_s, 0.0)
+    return {key: float(value) for key, value in found.items() if np.isfinite(value)}

@@ -15,17 +15,21 @@ import gymnasium
 import numpy as np
 
 from engine.protocol import Bools, Ints
-from engine.request import RequestRecord
+from engine.request import RequestRecord, Status
+from engine.snapshot_origin import Snapshot, check_origin
+from engine.snapshot_values import Carrier
 from envs.serve import ServeEnv
 from eval.metrics import attainment
 from policies.action_codec import ActionCodec, TierCodec
 from policies.action_mask import ActionMask
+from policies.actions import ActionTable
 from policies.features import Observation
 from train.action_space import space_of
 
 SPAN_S = 30.0
 TIME = "time/"
 REWARD = "reward/"
+ACTION = "action/"
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,12 @@ class Step:
     ended: tuple[RequestRecord, ...]
 
 
+WATCHED = "Watched"
+KEPT = ("steps", "elapsed_s", "_seen")
+CARRIER = Carrier(left_out={}, records=(Step, RequestRecord, Status), rebuild={})
+"""What a snapshot carries of the window."""
+
+
 class Watched(gymnasium.Wrapper[Observation, Any, Observation, Ints]):
     """Keeps the steps of the last `span_s` engine seconds, across episodes."""
 
@@ -46,7 +56,7 @@ class Watched(gymnasium.Wrapper[Observation, Any, Observation, Ints]):
         span_s: float = SPAN_S,
         codec: ActionCodec | None = None,
     ) -> None:
-        """Actions are the codec's; without one they are tier indices [C · 4]."""
+        """Actions are the codec's; without one they are tier indices [D]."""
         super().__init__(env)
         self.span_s = span_s
         self.codec = codec or TierCodec(self.serving.actions)
@@ -75,7 +85,9 @@ class Watched(gymnasium.Wrapper[Observation, Any, Observation, Ints]):
         engine = self.serving.engine
         assert engine is not None and self._observed is not None, "reset comes first"
         if self._mask is None:
-            self._mask = ActionMask(self.serving.actions, self.serving.features, engine.limits)
+            table = self.serving.actions
+            assert isinstance(table, ActionTable), "masks are of whole plans"
+            self._mask = ActionMask(table, self.serving.features, engine.limits)
         return self._mask.legal(self._observed)
 
     def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -91,6 +103,25 @@ class Watched(gymnasium.Wrapper[Observation, Any, Observation, Ints]):
         while self.elapsed_s - self.steps[0].info["elapsed_s"] >= self.span_s:
             self.elapsed_s -= self.steps.popleft().info["elapsed_s"]
         return result
+
+    def snapshot(self) -> Snapshot:
+        """The episode as it stands, who draws the next, and the window; UserError on live."""
+        serving = self.serving.snapshot()
+        kept = {name: getattr(self, name) for name in KEPT}
+        state = {"serving": serving.state, "window": CARRIER.pack(kept, WATCHED)}
+        return Snapshot(WATCHED, serving.made_on, state)
+
+    def restore(self, snapshot: Snapshot) -> Observation | None:
+        """Go on from there, after a `reset`; what was observed last.
+
+        Raises UserError where anything else was served.
+        """
+        check_origin(snapshot, WATCHED, snapshot.made_on)  # the rest is for the inner one to say
+        of_serving = Snapshot("ServeEnv", snapshot.made_on, snapshot.state["serving"])
+        self._observed = self.serving.restore(of_serving)
+        for name, value in CARRIER.unpack(snapshot.state["window"]).items():
+            setattr(self, name, value)
+        return self._observed
 
     def figures(self) -> dict[str, float]:
         """Tags and values for TensorBoard; a figure that has nothing to count is left out."""
@@ -119,11 +150,9 @@ class Watched(gymnasium.Wrapper[Observation, Any, Observation, Ints]):
             elif key.startswith(TIME):
                 found[f"share_of_time/{key.removeprefix(TIME)}"] = self._sum(key) / total_s
         found["share_of_time/idle"] = max(1.0 - self._sum("busy_s") / total_s, 0.0)
-        plans = [table.decode(step.action) for step in self.steps]
-        for index, name in enumerate(table.class_names):
-            for part in ("depth", "width", "nodes"):
-                chosen = [getattr(plan, part)[index] for plan in plans]
-                found[f"action/{part}/{name}"] = float(np.mean(chosen))
+        chosen = [table.figures(step.action) for step in self.steps]
+        for name in chosen[0]:
+            found[f"{ACTION}{name}"] = float(np.mean([of[name] for of in chosen]))
         return {key: float(value) for key, value in found.items() if np.isfinite(value)}
 
     def _sum(self, key: str) -> float:

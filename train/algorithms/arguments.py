@@ -1,4 +1,4 @@
-"""What an algorithm is made with: its YAML file, the backend's section of it, then `--set`.
+"""What an algorithm is made with: its YAML file, the backend's sections of it, then `--set`.
 
 Keys are Stable-Baselines3's argument names. Two are ours: `n_envs`, engines that are stepped at
 once, and `presets`, whether classes choose apart. What makes an algorithm discount by time is not
@@ -19,7 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from engine.classes import ClassTable
 from engine.errors import UserError
 from policies.action_codec import ActionCodec
-from policies.actions import ActionTable
+from policies.actions import Actions
 from train.algorithms.registry import ALGORITHMS, Algorithm
 from train.algorithms.values import Loader, check_kind, read_assignment
 from train.command_line import nearest
@@ -61,7 +61,7 @@ class Arguments:
         """Engines that are stepped at once where the server can do so."""
         return int(self.values.get("n_envs", OURS["n_envs"]))
 
-    def codec(self, table: ActionTable, classes: ClassTable) -> ActionCodec:
+    def codec(self, table: Actions, classes: ClassTable) -> ActionCodec:
         """What the algorithm's actions stand for in `table`, whose classes are `classes`."""
         groups = [classes.names]
         if self.values.get("presets") == "strict-and-rest" and len(classes.names) > 1:
@@ -104,7 +104,7 @@ def arguments_of(config: TrainConfig) -> Arguments:
             "--policy out, or train anew"
         )
     values: dict[str, Any] = {}
-    for section in ("default", backend):
+    for section in ("default", backend, f"{backend}-{config.learning.actions}"):
         values = _merged(values, sections.get(section) or {})
     assignments = dict(read_assignment(text) for text in config.learning.set)
     if assignments:

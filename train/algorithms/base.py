@@ -17,7 +17,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import nn
 
 from policies.action_codec import ActionCodec
+from policies.actions import Actions
 
+CALM = 1.5  # in logits: the neutral tier of a price is e^1.5 times as likely as any other at first
 CAUTION = 0.7  # in logits: of two neighbouring tiers the smaller is e^0.7 times as likely at first
 
 
@@ -42,6 +44,8 @@ class Learner(BaseAlgorithm):
     codec: ActionCodec
     trained_s: float = 0.0
     best_reward: float = -math.inf
+    imitated: str | None = None
+    """The controller that it was fitted to before training, as it was typed."""
     updates: int = 0
     """Times that it learned from what it had collected."""
     share_done: float = 0.0
@@ -65,7 +69,7 @@ class Learner(BaseAlgorithm):
         raise NotImplementedError
 
     def start_small(self) -> None:
-        """Bias the untrained policy to small trees.
+        """Bias the untrained policy to small trees, one that sets prices to neutral ones.
 
         One that starts with all of them alike builds a queue in its first minute that it cannot
         get rid of, and never sees a request served in time.
@@ -78,6 +82,23 @@ class Learner(BaseAlgorithm):
         `legal` [T, R, Σ nvec] is for an algorithm with masks.
         """
         return np.stack([self.predict(rows, deterministic=True)[0] for rows in observations])
+
+
+def first_biases(table: Actions) -> NDArray[Any]:
+    """By how much the logits [Σ nvec] of an untrained policy lie below those of its neutral tiers.
+
+    Of plans, the further the lower. Of prices, all alike: what is best may be far from neutral, and
+    a policy that starts with slack-priced can afford to try it.
+    """
+    if table.kind == "prices":
+        return np.concatenate(
+            [
+                np.where(np.arange(n) == neutral, 0.0, CALM)
+                for n, neutral in zip(table.nvec, table.neutral, strict=True)
+            ]
+        )
+    by_entry = zip(table.nvec, table.neutral, strict=True)
+    return CAUTION * np.concatenate([np.abs(np.arange(n) - neutral) for n, neutral in by_entry])
 
 
 def lower_bias(layer: nn.Module, by: NDArray[Any]) -> None:

@@ -15,7 +15,7 @@ from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch import nn
 
-from policies.action_codec import PresetCodec
+from policies.action_codec import BoxCodec, PresetCodec
 from train.algorithms.base import CAUTION, Acting, Learner, linear, lower_bias
 from train.algorithms.timing import TimedReplayBuffer
 
@@ -85,8 +85,10 @@ class _Squashed(OffPolicy):
         return Acting((*hidden, self.actor.mu), self.actor.activation_fn)
 
     def start_small(self) -> None:
-        """The mean lies among the small tiers."""
-        lower_bias(self.actor.mu, np.full(self.actor.mu.out_features, CAUTION))
+        """The mean lies towards the neutral tiers; of prices, in the middle of them."""
+        middle = cast(BoxCodec, self.codec).middle(self.codec.table.neutral)
+        by = -middle if self.codec.table.kind == "prices" else -CAUTION * np.sign(middle)
+        lower_bias(self.actor.mu, by)
 
 
 class TimedSAC(_Squashed, SAC):

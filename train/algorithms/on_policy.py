@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, cast
 
-import numpy as np
-from gymnasium import spaces
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import nn
 
-from train.algorithms.base import CAUTION, Acting, Learner, linear, lower_bias
+from train.algorithms.base import Acting, Learner, first_biases, linear, lower_bias
 from train.algorithms.tier_policy import TierPolicy
 from train.algorithms.timing import TimedRolloutBuffer
 
@@ -32,11 +30,9 @@ class OnPolicy(Learner, OnPolicyAlgorithm):
         return Acting((*hidden, cast(nn.Linear, policy.action_net)), policy.activation_fn)
 
     def start_small(self) -> None:
-        """Of two neighbouring tiers the smaller is likelier, e^CAUTION to 1."""
+        """Of two neighbouring tiers the smaller is likelier; of prices the neutral one."""
         policy: Any = self.policy
-        nvec = cast(spaces.MultiDiscrete, self.action_space).nvec
-        # Tiers rise in every dimension (`policies.actions`).
-        lower_bias(policy.action_net, CAUTION * np.concatenate([np.arange(n) for n in nvec]))
+        lower_bias(policy.action_net, first_biases(self.codec.table))
 
 
 class TimedPPO(OnPolicy, PPO):

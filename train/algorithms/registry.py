@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from engine.errors import UserError
+
 if TYPE_CHECKING:
     from policies.action_codec import ActionCodec
-    from policies.actions import ActionTable
+    from policies.actions import Actions
     from train.algorithms.base import Learner
 
 
@@ -41,15 +43,41 @@ class Algorithm:
         return getattr(importlib.import_module(module), attribute)
 
     @property
+    def sets_prices(self) -> bool:
+        """Whether it chooses each number by itself; presets and masks are of whole plans."""
+        return self.acts_on in ("tiers", "box")
+
+    @property
     def is_off_policy(self) -> bool:
         """Whether it learns from a replay buffer."""
         return self.module == _OFF_POLICY
 
-    def codec(self, table: ActionTable, groups: Sequence[Sequence[str]]) -> ActionCodec:
-        """From its actions to tiers of `table`; presets are of these groups of classes."""
-        from policies.action_codec import BoxCodec, TierCodec, presets_of
+    def check_actions(self, kind: str) -> None:
+        """Raise UserError where it cannot choose from a table of that kind."""
+        if kind == "sized-tiers" and self.acts_on == "presets":
+            able = ", ".join(name for name, of in ALGORITHMS.items() if of.acts_on != "presets")
+            raise UserError(
+                f"--policy {self.name} --actions {kind}: it chooses among presets, which do not "
+                f"say how many requests may run; take one of {able}, or --actions tiers"
+            )
+        if kind == "prices" and not self.sets_prices:
+            able = ", ".join(name for name, of in ALGORITHMS.items() if of.sets_prices)
+            raise UserError(
+                f"--policy {self.name} --actions {kind}: it chooses among {self.acts_on} of whole "
+                f"plans; take one of {able}, or --actions tiers"
+            )
 
+    def codec(self, table: Actions, groups: Sequence[Sequence[str]]) -> ActionCodec:
+        """From its actions to tiers of `table`; presets are of these groups of classes.
+
+        Raises UserError for a table that it cannot choose from.
+        """
+        from policies.action_codec import BoxCodec, TierCodec, presets_of
+        from policies.actions import ActionTable
+
+        self.check_actions(table.kind)
         if self.acts_on == "presets":
+            assert isinstance(table, ActionTable)
             return presets_of(table, groups)
         if self.acts_on == "box":
             return BoxCodec(table)

@@ -7,6 +7,7 @@ trace is bootstrapped with the same γ^τ. Hooks in from outside: buffers and a 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,14 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 ELAPSED = "elapsed_s"
 """Key of `info` under which the environment says how long its step lasted."""
+
+
+def discounted_s(elapsed_s: NDArray[Any], gamma: float) -> NDArray[Any]:
+    """∫ γ^t dt over steps of so many seconds: each second counts as a reward at its time would."""
+    if gamma == 1.0:
+        return elapsed_s
+    decay = math.log(gamma)
+    return np.expm1(decay * elapsed_s) / decay
 
 
 class TimedRolloutBuffer(RolloutBuffer):
@@ -63,6 +72,8 @@ class TimedReplayBuffer(ReplayBuffer):
     """
 
     gamma: float = 1.0
+    reward_rate: float = 0.0
+    """Subtracted from samples for every discounted second (`train.algorithms.centring`)."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -84,8 +95,11 @@ class TimedReplayBuffer(ReplayBuffer):
     def _get_samples(self, batch_inds: np.ndarray, env: Any = None) -> ReplayBufferSamples:
         at = batch_inds, np.random.randint(0, self.n_envs, len(batch_inds))
         terminal = self.dones[at] * (1.0 - self.timeouts[at])
-        columns = (terminal, self.rewards[at], self.gamma ** self.elapsed_s[at])
-        dones, rewards, discounts = (
+        rewards = self.rewards[at]
+        if self.reward_rate:
+            rewards = rewards - self.reward_rate * discounted_s(self.elapsed_s[at], self.gamma)
+        columns = (terminal, rewards, self.gamma ** self.elapsed_s[at])
+        dones, earned, discounts = (
             self.to_torch(np.asarray(column, dtype=np.float32)[:, None]) for column in columns
         )
         return ReplayBufferSamples(
@@ -93,7 +107,7 @@ class TimedReplayBuffer(ReplayBuffer):
             self.to_torch(self.actions[at]),
             self.to_torch(self.next_observations[at]),
             dones,
-            rewards,
+            earned,
             discounts,
         )
 

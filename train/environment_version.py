@@ -1,0 +1,61 @@
+"""Which environment a run was trained in: what it observed and what its actions stood for.
+
+A network is a table of numbers: with other features or actions it would compute all the same, and
+mean nothing. So a run's folder says which they were, and another version refuses to go on with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from engine.classes import DEFAULT_CLASSES
+from engine.errors import UserError
+from policies.actions import Actions, ActionTable, sized_tiers
+from policies.features import feature_table, schema_hash
+from policies.price_actions import PriceActions
+
+FILE = "environment.json"
+SHOWN = 12
+Kind = Literal["tiers", "sized-tiers", "prices"]
+TABLES: dict[str, Callable[[tuple[str, ...]], Actions]] = {
+    "tiers": ActionTable,
+    "sized-tiers": sized_tiers,
+    "prices": PriceActions,
+}
+"""What is chosen from, for classes of these names, by `train.config.Learning.actions`."""
+
+
+def environment_version(kind: Kind = "tiers") -> dict[str, str]:
+    """This DraftGym's: name, what is chosen, and hashes over features and actions."""
+    from envs import SERVE_ID
+
+    names = DEFAULT_CLASSES.names
+    actions = json.dumps(TABLES[kind](names).to_dict(), sort_keys=True)
+    return {
+        "environment": SERVE_ID,
+        "kind": kind,
+        "features": schema_hash(feature_table(names)),
+        "actions": sha256(actions.encode()).hexdigest(),
+    }
+
+
+def check_environment(folder: Path) -> None:
+    """Raise UserError unless the run in `folder` was trained in this version."""
+    path = folder / FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        own = environment_version(found["kind"])
+        different = [name for name in own if found[name] != own[name]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); train anew") from error
+    if different:
+        name = different[0]
+        raise UserError(
+            f"{folder}: of another version of the environment ({name}: {found[name][:SHOWN]} "
+            f"there, {own[name][:SHOWN]} here), so its network means something else; go on with "
+            "the version that made it, or train anew"
+        )

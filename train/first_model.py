@@ -1,0 +1,82 @@
+"""The model that training begins with: a new one, or the run's as it was saved.
+
+Which algorithms there are is `train.algorithms.registry`'s; how a model is kept,
+`train.saved_model`'s, and all else that a run goes on from, `train.training_state`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from engine.errors import UserError
+from train.algorithms.arguments import Arguments
+from train.algorithms.base import Learner
+from train.config import TrainConfig
+from train.environments import Environment, replicas
+from train.run_folder import RunFolder
+from train.saved_model import load_model, load_state
+from train.training_state import put_back
+
+
+def first_model(
+    env: Environment, config: TrainConfig, arguments: Arguments, run: RunFolder, on_replay: bool
+) -> Learner:
+    """A new model, or the run's as it was saved. Raises UserError where it cannot go on.
+
+    On replay the environment and every generator are put back to that moment, too.
+    """
+    if not run.checkpoint.is_file():
+        return new_model(env, config, arguments)
+    gamma = per_second(config.learning.half_life_s)
+    model = load_model(run.checkpoint, arguments.algorithm, env, arguments, gamma, on_replay)
+    if not on_replay:
+        # Other arrivals than at the start, or a resumed run would see the same ones again.
+        model.set_random_seed(_seed(config.seed, model.num_timesteps))
+        return model
+    try:
+        put_back(model, env, load_state(run.checkpoint))
+    except UserError as error:
+        raise UserError(f"--resume {run.path}: {error}") from error
+    return model
+
+
+def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Learner:
+    """An untrained model that starts with small trees.
+
+    Observations are scaled by the features' definition, not here.
+    """
+    kind: Any = arguments.algorithm.make  # each has arguments of its own
+    options = arguments.of(replicas(env)) | kind.FIXED
+    model: Learner = kind(
+        kind.POLICY,
+        env,
+        **options,
+        gamma=per_second(config.learning.half_life_s),
+        policy_kwargs=arguments.network(),
+        seed=config.seed,
+        device="cpu",
+    )
+    model.codec = env.codec
+    model.start_small()
+    return model
+
+
+def per_second(half_life_s: float) -> float:
+    """The discount of one second after which, `half_life_s` long, a reward counts for half."""
+    return float(0.5 ** (1.0 / half_life_s))
+
+
+def reward_scale(unloaded_tpot_s: float, half_life_s: float) -> float:
+    """A fixed factor that brings returns near 1, where the critic starts.
+
+    At most one valid token a slot and unloaded token time comes in (without speculation), and
+    half_life / ln 2 seconds of it are in a return.
+    """
+    return unloaded_tpot_s * math.log(2.0) / half_life_s
+
+
+def _seed(seed: int, steps: int) -> int:
+    return int(np.random.SeedSequence((seed, steps)).generate_state(1)[0])
