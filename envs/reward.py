@@ -92,9 +92,9 @@ class GoodputReward:
 
     "integral" (default): (valid - violation_tokens · missed) / slots - price · busy time in
     unloaded token times. For a trainer that discounts by elapsed time (γ^τ): summed over any split
-    of a stretch of time it is the same. The price shifts every policy's return by nearly the same
-    amount, so it hardly moves the optimum; it gives a step its cost in time at once, before a
-    value function has learned it.
+    of a stretch of time it is the same. The price gives a step its cost in time at once, before a
+    value function has learned it; it is off, since at 0.2, at loads that can be met, it outweighed
+    all else, and whoever is charged for busy time serves large batches that miss objectives.
 
     "rate": (valid - violation_tokens · missed) / slots per unloaded token time. For a trainer with
     one γ a step; under γ^τ it would favour short steps, which collect more rates a second.
@@ -105,8 +105,8 @@ class GoodputReward:
     form: Literal["integral", "rate"] = "integral"
     violation_tokens: float = 8.0
     """Valid tokens that a missed request costs (ours)."""
-    price: float = 0.2
-    """Valid tokens per slot that an unloaded token time is worth, in the integral form (ours)."""
+    price: float = 0.0
+    """Valid tokens per slot that an unloaded token time is worth, in the integral form."""
     tail_price: float = 0.0
     """Valid tokens that a token time costs for each token by which a request is behind."""
     waiting_price: float = 0.0

@@ -54,6 +54,11 @@ def columns(classes: ClassTable) -> tuple[Column, ...]:
             lambda r: r.metrics.by_class[tightest].tpot_ratio.p95,
             lambda i: number(i.mean, 2, " ×"),
         ),
+        Column(
+            f"p95 TTFT, {tightest}",
+            lambda r: r.metrics.by_class[tightest].ttft_s.p95,
+            lambda i: number(i.mean, 1, " s"),
+        ),
         Column("tokens/iteration", lambda r: r.tokens_per_iteration, with_interval(2)),
         Column("J/token", lambda r: r.joules_per_token, lambda i: number(i.mean, 2)),
         Column("decision", lambda r: r.decision_s * 1e6, lambda i: number(i.mean, 0, " µs")),

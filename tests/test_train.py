@@ -323,7 +323,8 @@ def test_training_starts_with_small_trees(
     observation = env.observation_space.sample()[None]
     chosen: Any = policy.get_distribution(policy.obs_to_tensor(observation)[0])
     tiers = zip(chosen.log_p[0].exp(), chosen.action_dims, strict=True)
-    several = [probability[:count] for probability, count in tiers if count > 1]
+    *several, running = (probability[:count] for probability, count in tiers if count > 1)
+    assert running.argmax() == len(running) - 1  # all slots
     assert len(several) == 9  # depth, width and nodes of three classes
     for probability in several:
         assert (probability[:-1] > 1.5 * probability[1:]).all()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import tyro
 
 from engine.errors import UserError
-from train.algorithms.registry import ALGORITHMS
+from train.algorithms.registry import ALGORITHMS, Kind
 from train.command_line import leaves, nearest
 from train.task_config import Episodes, Reward, check_task
 
@@ -88,10 +88,11 @@ class Learning:
 
     policy: str = "ppo"
     """Learning algorithm: ppo, a2c, recurrent-ppo, maskable-ppo, dqn, qrdqn, sac or tqc."""
-    actions: Literal["tiers", "sized-tiers", "prices"] = "tiers"
+    actions: Kind | None = None
     """Tiers: depth, width and nodes by class. Sized-tiers: and how many requests may run at once,
     not for presets. Prices: factors that steer slack-priced, which selects the nodes; needs a
-    hardware profile, not for presets and masks."""
+    hardware profile, not for presets and masks. None: sized-tiers, for presets and with --imitate
+    tiers."""
     minutes: float = 4.0
     """Training time in all, resumed parts included."""
     decisions: int | None = None
@@ -118,6 +119,14 @@ class Learning:
     patience: int | None = None
     """On replay: end training after so many held-out evaluations in a row without a better one.
     None: never."""
+
+    @property
+    def kind(self) -> Kind:
+        """What is chosen from: as asked, else by what the algorithm can choose."""
+        if self.actions is not None:
+            return self.actions
+        whole_plans = self.imitate is not None or ALGORITHMS[self.policy].acts_on == "presets"
+        return "tiers" if whole_plans else "sized-tiers"
 
 
 @dataclass(frozen=True)
@@ -190,7 +199,7 @@ class TrainConfig:
         from train.algorithms.arguments import arguments_of
 
         arguments = arguments_of(self)
-        arguments.algorithm.check_actions(learning.actions)
+        arguments.algorithm.check_actions(learning.kind)
         check_imitation(learning, self.serving.backend)
         is_off_policy = arguments.algorithm.is_off_policy
         check_task(self.reward, self.episodes, learning.policy, is_off_policy, arguments.n_envs)
@@ -266,8 +275,8 @@ def check_imitation(learning: Learning, backend: str) -> None:
             f"--imitate {spec}: controllers are imitated on replay alone; leave it out, or train "
             "on replay"
         )
-    if "tiers" not in ALGORITHMS[learning.policy].acts_on or learning.actions != "tiers":
-        by = learning.policy if learning.actions == "tiers" else f"--actions {learning.actions}"
+    if "tiers" not in ALGORITHMS[learning.policy].acts_on or learning.kind != "tiers":
+        by = learning.policy if learning.kind == "tiers" else f"--actions {learning.kind}"
         raise UserError(
             f"--imitate {spec}: {by} does not choose tiers of depth, width and nodes alone, in "
             "which plans are imitated; choose ppo, a2c, recurrent-ppo or maskable-ppo over "

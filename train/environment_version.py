@@ -10,23 +10,22 @@ import json
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
 
 from engine.classes import DEFAULT_CLASSES
 from engine.errors import UserError
 from policies.actions import Actions, ActionTable, sized_tiers
 from policies.features import feature_table, schema_hash
 from policies.price_actions import PriceActions
+from train.algorithms.registry import Kind
 
 FILE = "environment.json"
 SHOWN = 12
-Kind = Literal["tiers", "sized-tiers", "prices"]
 TABLES: dict[str, Callable[[tuple[str, ...]], Actions]] = {
     "tiers": ActionTable,
     "sized-tiers": sized_tiers,
     "prices": PriceActions,
 }
-"""What is chosen from, for classes of these names, by `train.config.Learning.actions`."""
+"""What is chosen from, for classes of these names, by `train.config.Learning.kind`."""
 
 
 def environment_version(kind: Kind = "tiers") -> dict[str, str]:

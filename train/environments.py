@@ -70,7 +70,7 @@ def environment(
 
 def action_table(config: TrainConfig) -> Actions:
     """What is chosen from, for the default classes."""
-    return TABLES[config.learning.actions](DEFAULT_CLASSES.names)
+    return TABLES[config.learning.kind](DEFAULT_CLASSES.names)
 
 
 def replicas(env: Environment) -> int:

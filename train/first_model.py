@@ -20,6 +20,8 @@ from train.run_folder import RunFolder
 from train.saved_model import load_model, load_state
 from train.training_state import put_back
 
+EARNED = 0.05
+
 
 def first_model(
     env: Environment, config: TrainConfig, arguments: Arguments, run: RunFolder, on_replay: bool
@@ -73,9 +75,10 @@ def reward_scale(unloaded_tpot_s: float, half_life_s: float) -> float:
     """A fixed factor that brings returns near 1, where the critic starts.
 
     At most one valid token a slot and unloaded token time comes in (without speculation), and
-    half_life / ln 2 seconds of it are in a return.
+    half_life / ln 2 seconds of it are in a return. Most slots wait or are empty while objectives
+    can be met, so what does come in is about EARNED of that.
     """
-    return unloaded_tpot_s * math.log(2.0) / half_life_s
+    return unloaded_tpot_s * math.log(2.0) / half_life_s / EARNED
 
 
 def _seed(seed: int, steps: int) -> int:

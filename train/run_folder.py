@@ -54,7 +54,7 @@ class RunFolder(CommandFolder):
         from train.algorithms.arguments import RUN_FILE, arguments_of
         from train.environment_version import FILE, environment_version
 
-        self.write_json(FILE, environment_version(config.learning.actions))
+        self.write_json(FILE, environment_version(config.learning.kind))
         write_atomic(self.path / RUN_FILE, arguments_of(config).as_yaml())
         self.write_asked(config)
 

@@ -26,7 +26,7 @@ class Reward:
 
     violation_tokens: float = 8.0
     """Valid tokens that a request costs which ends without meeting its objectives."""
-    time_price: float = 0.2
+    time_price: float = 0.0
     """Valid tokens per slot that an unloaded token time costs."""
     tail_price: float = 0.0
     """Valid tokens that a token time costs for each token by which a request is behind."""

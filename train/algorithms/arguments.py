@@ -104,7 +104,7 @@ def arguments_of(config: TrainConfig) -> Arguments:
             "--policy out, or train anew"
         )
     values: dict[str, Any] = {}
-    for section in ("default", backend, f"{backend}-{config.learning.actions}"):
+    for section in ("default", backend, f"{backend}-{config.learning.kind}"):
         values = _merged(values, sections.get(section) or {})
     assignments = dict(read_assignment(text) for text in config.learning.set)
     if assignments:

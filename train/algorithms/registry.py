@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from train.algorithms.base import Learner
 
 
+Kind = Literal["tiers", "sized-tiers", "prices"]
+"""Of tables of actions."""
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """One algorithm: `make` is a class of ours that knows time, over `theirs`, the library's."""
