@@ -107,12 +107,14 @@ class Planned(Delegate):
         self._hold = controller.manifest.hold if isinstance(controller, LearnedController) else 1
 
     def plan(self, view: View) -> Plan:
-        """What the controller plans; it decides every `hold` iterations, the first time at once."""
+        """What the controller plans, but that all slots are filled, since it is timed on them; it
+        decides every `hold` iterations, the first time at once.
+        """
         self.decided, self._asked = self._asked % self._hold == 0, self._asked + 1
         begun = perf_counter()
         plan = self.controller.plan(view)
         self.plan_s = perf_counter() - begun
-        return plan
+        return plan._replace(max_running=None)
 
     def begin(self) -> None:
         """The next plan is an episode's first."""

@@ -21,6 +21,7 @@ from benchmarks.learning_runs import folder_of, trained
 from benchmarks.learning_serving import Setting, Table, best_fixed, compared, episode_s, figure
 
 POLICY = "ppo"
+SAVED_EVERY_S = 30
 SEEDS, QUICK_SEEDS = 10, 2
 TREE = "best-fixed"
 
@@ -39,7 +40,8 @@ def minutes(bench: Bench, _: str) -> Result:
     shutil.rmtree(copies, ignore_errors=True)
     copies.mkdir(parents=True)
     copier = Copier(copies)
-    trained(bench, ("--policy", POLICY), anew=True, watch=copier)
+    options = ("--policy", POLICY, "--save-every-s", f"{SAVED_EVERY_S}")
+    trained(bench, options, anew=True, watch=copier)
     found = [exported(copy) for copy in sorted(copies.glob("*.zip"))]
     setting = Setting(episode_s(bench))
     tree = best_fixed(setting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.protocol import Controller, Limits, Plan, View
-from policies.actions import ActionTable, HeldPlan
+from policies.actions import HeldPlan, sized_tiers
 
 SPEC = f"{__name__}:RandomTiers"
 """As `registry.make` takes it."""
@@ -33,7 +33,7 @@ class RandomTiers(Controller):
     def plan(self, view: View) -> Plan:
         """Draw where a decision is due, else keep the last."""
         if self._actor is None:
-            self._actor = ActionTable(view.class_names).actor()
+            self._actor = sized_tiers(view.class_names).actor()
         if self._held == 0:
             self._actor.decide(self._rng.integers(self._actor.table.nvec))
         self._held = (self._held + 1) % self.hold

@@ -19,7 +19,7 @@ from benchmarks.learning_intervals import Estimate, ratio
 from benchmarks.learning_runs import revisions, trained
 from benchmarks.learning_serving import Table, compared, episode_s, figure
 
-TRAINED = ("--policy", "ppo", "--actions", "tiers", "--minutes", "4")
+TRAINED = ("--policy", "ppo", "--minutes", "4")
 """How the subject is trained, at the contest's load."""
 TRAININGS, QUICK_TRAININGS = 5, 1
 SEEDS, QUICK_SEEDS = 20, 2
