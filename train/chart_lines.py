@@ -29,6 +29,7 @@ LAYOUT = {
         "in training: attainment by class": ["Multiline", ["slo/attainment"]],
         "depth by class": ["Multiline", ["action/depth"]],
         "nodes by class": ["Multiline", ["action/nodes"]],
+        "share of the slots that may be held": ["Multiline", ["action/running"]],
         "where time goes": ["Multiline", ["share_of_time"]],
         "reward and its parts": ["Multiline", ["reward"]],
     }
