@@ -7,14 +7,12 @@ and with the reason. `--write` turns the results into the page for the documenta
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
-from benchmarks.command import BenchmarkConfig, command
 from benchmarks.figures import Bar, Figure
-from train.command_line import parse, run_command
+from benchmarks.results_page import Page, PagedConfig, command_with_page
+from train.command_line import run_command
 
 LIVE_SETS = "gsm8k humaneval"
 PEAKS, SWEEPS = "benchmarks.adaserve_peaks", "benchmarks.adaserve_sweeps"
@@ -181,7 +179,7 @@ FIGURES: tuple[Figure, ...] = (
 
 
 @dataclass(frozen=True)
-class ControllersBenchConfig(BenchmarkConfig):
+class ControllersBenchConfig(PagedConfig):
     """Measure every figure of the controllers, print each against its bar, write them as JSON.
 
     Use an otherwise idle machine. Rows of earlier runs stay in the file until measured again.
@@ -189,21 +187,16 @@ class ControllersBenchConfig(BenchmarkConfig):
 
     name: ClassVar[str] = "controllers"
 
-    write: Path | None = None
-    """Page to make of the results afterwards, for example docs/results/controllers.md."""
-
 
 def main() -> None:
     """Parse, measure, judge, and write the page whatever the verdict."""
-    config = parse(ControllersBenchConfig, sys.argv[1:], "python -m benchmarks.controllers")
-    try:
-        command(FIGURES, ControllersBenchConfig)
-    finally:
-        if config.write is not None:
-            from benchmarks.controllers_page import PAGE
-            from benchmarks.results_page import write_page
 
-            write_page(PAGE, config.write, config.results, FIGURES)
+    def page() -> Page:
+        from benchmarks.controllers_page import PAGE
+
+        return PAGE
+
+    command_with_page(FIGURES, ControllersBenchConfig, page)
 
 
 if __name__ == "__main__":

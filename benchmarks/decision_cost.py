@@ -6,36 +6,22 @@ the engine asks for it on replay (plan, extend, select, observe), where everythi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from benchmarks.bench import Bench
+from benchmarks.deciding import LIVE_BATCH, SLOTS, busy_server, on_live, on_replay, timed
 from benchmarks.figures import Result, UnmeasuredError
 from engine.errors import UserError
 from engine.kernels.slo_select import slo_select
-from engine.protocol import Controller, Outcome, Plan, View
-from engine.replay.drawing import RecordedDrawing
-from engine.replay.server import ReplayConfig, ReplayServer
-from engine.workload import WorkloadConfig
-from eval import contenders
 from policies import registry
-from policies.delegate import Delegate, delegating
 
 REQUESTS, CANDIDATES = 32, 64
 BUDGET = 256  # nodes of 2,048
 ROUNDS, REPEATS = 9, 200
-SLOTS = 64
-PROFILE = "llama-8b-a100"  # what ships with the recording is of a processor, too small for 64
 DECISIONS, QUICK_DECISIONS = 2000, 200
-MOST_EPISODES = 50
-WARM = 20
-LIVE_BATCH, LIVE_ITERATIONS, QUICK_LIVE_ITERATIONS = 16, 60, 6
-LIVE_TOKENS = 96
 SPELLED = {
     "best-fixed": "best-fixed(depth=4, width=2, nodes=8)",
     "slack-priced": "slack-priced(chunks=False)",
@@ -78,28 +64,8 @@ def drawn_candidates(rng: np.random.Generator) -> tuple[Any, ...]:
 
 def selection_share(bench: Bench, sets: str) -> Result:
     """Percent of an iteration on live that AdaServe's `select` takes, 16 requests."""
-    from benchmarks.decoding import iterations, requests_of, start
-
-    names = sets.split()
-    profile, server = bench.profile, bench.server
-    each = -(-LIVE_BATCH // len(names))
-    prompts = [p for name in names for p in bench.prompts(name, each)[:each]][:LIVE_BATCH]
-    wanted = QUICK_LIVE_ITERATIONS if bench.quick else LIVE_ITERATIONS
     watched = timed(registry.make("adaserve"))
-    before, server.profile = server.profile, profile
-    try:
-        requests = requests_of(prompts, LIVE_TOKENS)
-        engine, driver = start(server, requests, watched, LIVE_BATCH)
-        selecting, lasting = [], []
-        for outcome in iterations(engine, driver):
-            if int(outcome.ran.sum()) == LIVE_BATCH and watched.selecting_s > 0:
-                selecting.append(watched.selecting_s)
-                lasting.append(outcome.iteration_s - outcome.prefill_s)
-                bench.say(f"adaserve on live: iteration {len(lasting)} of {wanted}")
-            if len(lasting) >= wanted:
-                break
-    finally:
-        server.profile = before
+    selecting, lasting = on_live(bench, sets, watched, lambda: watched.selecting_s)
     if not lasting:
         raise UnmeasuredError(
             f"no iteration selected for {LIVE_BATCH} requests: this machine verifies no more than "
@@ -116,9 +82,7 @@ def selection_share(bench: Bench, sets: str) -> Result:
 
 def decision(bench: Bench, _: str) -> Result:
     """99th percentile of the slowest registered controller's decision, in microseconds."""
-    server = ReplayServer.load(ReplayConfig(slots=SLOTS, profile=PROFILE))
-    work = WorkloadConfig(name="busy", duration_s=5.0, rate_rps=200.0)
-    draw = RecordedDrawing(server, work, held_out=True)
+    server, draw = busy_server()
     wanted = QUICK_DECISIONS if bench.quick else DECISIONS
     p99: dict[str, float] = {}
     working: dict[str, float] = {}
@@ -126,7 +90,8 @@ def decision(bench: Bench, _: str) -> Result:
     for name in registry.names():
         bench.say(f"deciding for {SLOTS} requests: {name}")
         try:
-            taken = decisions_us(server, draw, name, wanted)
+            watched = timed(registry.make(SPELLED.get(name, name)))
+            taken = on_replay(server, draw, watched, watched.told_us, wanted)
         except (UserError, AttributeError, TypeError, ValueError) as error:
             failed.append(f"{name}: {error}")  # told, and the figure does not hold
             continue
@@ -143,70 +108,3 @@ def decision(bench: Bench, _: str) -> Result:
         raw={"p99_us": p99, "p99_processor_us": working},
         broken=f"not measured: {'; '.join(failed)}" if failed else "",
     )
-
-
-def decisions_us(
-    server: ReplayServer, draw: RecordedDrawing, spec: str, wanted: int
-) -> list[tuple[float, float]]:
-    """Microseconds of decisions while all slots decode, and of these the processor's own."""
-    watched = timed(registry.make(SPELLED.get(spec, spec)))
-    taken: list[tuple[float, float]] = []
-    # Prompts are read whole, so that a slot that is free is filled at once.
-    settings = replace(server.settings, prefill_tokens=contenders.WHOLE_PROMPTS)
-    for episode in range(MOST_EPISODES):
-        requests = draw(np.random.default_rng(episode))
-        engine = server.engine(requests, settings=settings)
-        watched.reset(engine.limits)
-        busy = 0
-        while (view := engine.next_decision()) is not None and len(taken) < wanted:
-            outcome = engine.run_iteration(view, watched)
-            if int(outcome.ran.sum()) == SLOTS:
-                busy += 1
-                if busy > WARM:
-                    taken.append((1e6 * watched.seconds, 1e6 * watched.processor_s))
-        if len(taken) >= wanted:
-            break
-    if len(taken) < wanted:
-        raise UnmeasuredError(f"{spec}: {len(taken)} decisions with {SLOTS} requests")
-    return taken
-
-
-class Timed(Delegate):
-    """A controller, and the time that it takes."""
-
-    def __init__(self, controller: Controller) -> None:
-        super().__init__(controller)
-        self.seconds = self.processor_s = self.selecting_s = 0.0
-        """Since the latest plan was asked for: of all calls, of these the processor's time alone,
-        and of selections."""
-
-    def plan(self, view: View) -> Plan:
-        """As the controller plans."""
-        self.seconds = self.processor_s = self.selecting_s = 0.0
-        with self._timing():
-            return self.controller.plan(view)
-
-    def pass_on(self, method: str, *arguments: Any) -> Any:
-        """As the controller extends or selects."""
-        before = self.seconds
-        with self._timing():
-            answer = super().pass_on(method, *arguments)
-        self.selecting_s += self.seconds - before if method == "select" else 0.0
-        return answer
-
-    def observe(self, outcome: Outcome) -> None:
-        """As the controller observes."""
-        with self._timing():
-            self.controller.observe(outcome)
-
-    @contextmanager
-    def _timing(self) -> Iterator[None]:
-        begun, worked = perf_counter(), thread_time()
-        yield
-        self.processor_s += thread_time() - worked
-        self.seconds += perf_counter() - begun
-
-
-def timed(controller: Controller) -> Timed:
-    """Extends and selects where the controller does."""
-    return delegating(Timed, controller)(controller)

@@ -1,7 +1,8 @@
 """A training that is killed with kill -9 and resumed, against one that nobody disturbed.
 
 Both are `train.py` in processes of their own, on the recording that ships with DraftGym. Decisions
-end them, so how fast the machine is says nothing about where they end.
+end them, so how fast the machine is says nothing about where they end. To try algorithms:
+`python -m benchmarks.killed_training SEED POLICY …`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.command import ROOT
 from train.run_folder import RunFolder
 
-ROOT = Path(__file__).resolve().parents[1]
 DECISIONS = 12_288
 MINUTES = 1_000_000.0
 """Time ends no training here."""

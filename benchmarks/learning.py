@@ -8,15 +8,13 @@ documentation.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
-from benchmarks.command import BenchmarkConfig, command
 from benchmarks.figures import Bar, Figure
+from benchmarks.results_page import Page, PagedConfig, command_with_page
 from train.algorithms.registry import ALGORITHMS
-from train.command_line import parse, run_command
+from train.command_line import run_command
 
 SUBJECT, ALGORITHM = "benchmarks.learning_subject", "benchmarks.learning_algorithms"
 COST, PROOFS = "benchmarks.learning_cost", "benchmarks.learning_proofs"
@@ -139,7 +137,7 @@ FIGURES: tuple[Figure, ...] = (
 
 
 @dataclass(frozen=True)
-class LearningBenchConfig(BenchmarkConfig):
+class LearningBenchConfig(PagedConfig):
     """Measure every figure of learning, print each against its bar, write them as JSON.
 
     Use an otherwise idle machine. Rows of earlier runs stay in the file until measured again, and
@@ -148,21 +146,16 @@ class LearningBenchConfig(BenchmarkConfig):
 
     name: ClassVar[str] = "learning"
 
-    write: Path | None = None
-    """Page to make of the results afterwards, for example docs/results/learning.md."""
-
 
 def main() -> None:
     """Parse, measure, judge, and write the page whatever the verdict."""
-    config = parse(LearningBenchConfig, sys.argv[1:], "python -m benchmarks.learning")
-    try:
-        command(FIGURES, LearningBenchConfig)
-    finally:
-        if config.write is not None:
-            from benchmarks.learning_page import PAGE
-            from benchmarks.results_page import write_page
 
-            write_page(PAGE, config.write, config.results, FIGURES)
+    def page() -> Page:
+        from benchmarks.learning_page import PAGE
+
+        return PAGE
+
+    command_with_page(FIGURES, LearningBenchConfig, page)
 
 
 if __name__ == "__main__":

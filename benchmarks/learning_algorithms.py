@@ -63,34 +63,38 @@ def beaten(bench: Bench, name: str) -> Result:
 
 
 def told(ours: Table, theirs: Table, rng: np.random.Generator) -> dict[str, Any]:
-    """Against each opponent and the best fixed tree: whether it is beaten, and by how much."""
+    """Against each opponent and the best fixed tree, and what they are made of."""
+    others = (*OPPONENTS, TREE)
+    return {"against": {o: against(ours, theirs, o, rng) for o in others}, "table": ours}
+
+
+def against(ours: Table, theirs: Table, opponent: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Whether `ours`, a label a training, beats one of `theirs`, and both differences."""
     names = ("goodput", "violations")
-    mine = {name: np.stack([figure(ours, label, name) for label in ours]) for name in names}
-    against = {}
-    for opponent in (*OPPONENTS, TREE):
-        other = {name: figure(theirs, opponent, name) for name in names}
-        won, more, missed = beats(mine, other, rng)
-        against[opponent] = {
-            "beats": won,
-            "goodput": more._asdict(),
-            "violations": missed._asdict(),
-            "text": f"{opponent}: goodput {more.written(1, '+')}, violations "
-            f"{missed.written(1, '+')}",
-        }
-    return {"against": against, "table": ours}
+    won, more, missed = beats(
+        {name: np.stack([figure(ours, label, name) for label in ours]) for name in names},
+        {name: figure(theirs, opponent, name) for name in names},
+        rng,
+    )
+    return {
+        "beats": won,
+        "goodput": more._asdict(),
+        "violations": missed._asdict(),
+        "text": f"goodput {more.written(1, '+')} tokens/s, violations {missed.written(1, '+')}",
+    }
 
 
 def of_opponents(found: dict[str, Any]) -> Result:
     """The row of an algorithm."""
-    against, steps = found["against"], found["steps_to_best_fixed"]
-    won = sum(against[opponent]["beats"] for opponent in OPPONENTS)
+    differences, steps = found["against"], found["steps_to_best_fixed"]
+    won = sum(differences[opponent]["beats"] for opponent in OPPONENTS)
     above = "never shown above" if steps is None else f"after {steps:,} decisions above"
     judged = found["curve"]["steps"]
     last = f" of {judged[-1]:,}" if judged else ""
     return Result(
         float(won),
         f"{won} of {len(OPPONENTS)}",
-        note="; ".join(of["text"] for of in against.values())
+        note="; ".join(f"{opponent}: {of['text']}" for opponent, of in differences.items())
         + f"; on the way {above} the best fixed tree{last}; {len(found['table'])} trainings",
         raw=found,
     )

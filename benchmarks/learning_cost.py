@@ -7,32 +7,20 @@ only in iterations in which the controller decides: in the others it holds what 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
 from benchmarks.bench import Bench
-from benchmarks.decision_cost import (
-    DECISIONS,
-    LIVE_BATCH,
-    LIVE_ITERATIONS,
-    LIVE_TOKENS,
-    MOST_EPISODES,
-    PROFILE,
-    QUICK_DECISIONS,
-    QUICK_LIVE_ITERATIONS,
-    SLOTS,
-    WARM,
-    timed,
-)
+from benchmarks.deciding import LIVE_BATCH, SLOTS, busy_server, on_live, on_replay, timed
+from benchmarks.decision_cost import DECISIONS, QUICK_DECISIONS
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.learning_contest import found
 from benchmarks.learning_runs import trained
 from benchmarks.learning_subject import TRAINED, subjects
 from benchmarks.replay_training import run_python
-from engine.protocol import Controller, Plan, View
+from engine.protocol import Controller, Limits, Plan, View
 from policies import registry
 from policies.delegate import Delegate, delegating
 from policies.learned import LearnedController
@@ -65,27 +53,8 @@ def decision(bench: Bench, size: str) -> Result:
 
 def share(bench: Bench, sets: str) -> Result:
     """Percent of an iteration on live that the exported controller takes, 16 requests."""
-    from benchmarks.decoding import iterations, requests_of, start
-
-    run = subjects(bench, found(bench))[0]
-    profile, server, names = bench.profile, bench.server, sets.split()
-    each = -(-LIVE_BATCH // len(names))
-    prompts = [p for name in names for p in bench.prompts(name, each)[:each]][:LIVE_BATCH]
-    wanted = QUICK_LIVE_ITERATIONS if bench.quick else LIVE_ITERATIONS
-    watched = timed(registry.make(str(run)))
-    before, server.profile = server.profile, profile
-    deciding, lasting = [], []
-    try:
-        engine, driver = start(server, requests_of(prompts, LIVE_TOKENS), watched, LIVE_BATCH)
-        for outcome in iterations(engine, driver):
-            if int(outcome.ran.sum()) == LIVE_BATCH:
-                deciding.append(watched.seconds)
-                lasting.append(outcome.iteration_s - outcome.prefill_s)
-                bench.say(f"live: iteration {len(lasting)} of {wanted}")
-            if len(lasting) >= wanted:
-                break
-    finally:
-        server.profile = before
+    watched = timed(registry.make(str(subjects(bench, found(bench))[0])))
+    deciding, lasting = on_live(bench, sets, watched, lambda: watched.seconds)
     if not lasting:
         raise UnmeasuredError(f"no iteration served {LIVE_BATCH} requests")
     percent = 100 * sum(deciding) / sum(lasting)
@@ -116,41 +85,22 @@ class Planned(Delegate):
         self.plan_s = perf_counter() - begun
         return plan._replace(max_running=None)
 
-    def begin(self) -> None:
+    def reset(self, limits: Limits) -> None:
         """The next plan is an episode's first."""
+        super().reset(limits)
         self._asked = 0
 
 
 def decisions_us(spec: str, wanted: int) -> list[tuple[float, float]]:
     """Microseconds of decisions while all slots decode: view to plan, and with all other calls."""
-    from engine.replay.drawing import RecordedDrawing
-    from engine.replay.server import ReplayConfig, ReplayServer
-    from engine.workload import WorkloadConfig
-    from eval import contenders
-
-    server = ReplayServer.load(ReplayConfig(slots=SLOTS, profile=PROFILE))
-    work = WorkloadConfig(name="busy", duration_s=5.0, rate_rps=200.0)
-    draw = RecordedDrawing(server, work, held_out=True)
     controller = registry.make(spec)
     planned = delegating(Planned, controller)(controller)
     whole = timed(planned)
-    # Prompts are read whole, so that a slot that is free is filled at once.
-    settings = replace(server.settings, prefill_tokens=contenders.WHOLE_PROMPTS)
-    taken: list[tuple[float, float]] = []
-    busy = 0
-    for episode in range(MOST_EPISODES):
-        engine = server.engine(draw(np.random.default_rng(episode)), settings=settings)
-        whole.reset(engine.limits)
-        planned.begin()
-        while (view := engine.next_decision()) is not None and len(taken) < wanted:
-            outcome = engine.run_iteration(view, whole)
-            if int(outcome.ran.sum()) == SLOTS and planned.decided:
-                busy += 1
-                if busy > WARM:
-                    taken.append((1e6 * planned.plan_s, 1e6 * whole.seconds))
-        if len(taken) >= wanted:
-            return taken
-    raise UnmeasuredError(f"{spec}: {len(taken)} decisions with {SLOTS} requests")
+
+    def read() -> tuple[float, float] | None:
+        return (1e6 * planned.plan_s, 1e6 * whole.seconds) if planned.decided else None
+
+    return on_replay(*busy_server(), whole, read, wanted)
 
 
 def _trained_by_request(bench: Bench) -> Path:

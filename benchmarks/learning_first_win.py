@@ -8,22 +8,20 @@ paired seeds, and violations are no more.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from benchmarks.bench import Bench
 from benchmarks.figures import Result
-from benchmarks.learning_intervals import beats
+from benchmarks.learning_algorithms import TREE, against
 from benchmarks.learning_runs import folder_of, trained
-from benchmarks.learning_serving import Setting, Table, best_fixed, compared, episode_s, figure
+from benchmarks.learning_serving import Setting, best_fixed, compared, episode_s
 
 POLICY = "ppo"
 SAVED_EVERY_S = 30
 SEEDS, QUICK_SEEDS = 10, 2
-TREE = "best-fixed"
 
 
 class Checkpoint(NamedTuple):
@@ -52,26 +50,10 @@ def minutes(bench: Bench, _: str) -> Result:
         spec = {POLICY: str(checkpoint.controller)}
         ours = compared(bench, setting, spec, seeds, f"first-win-{place}")
         told.append({"minutes": checkpoint.minutes, "decisions": checkpoint.decisions})
-        told[-1] |= judged(ours, theirs, bench.rng())
+        told[-1] |= against(ours, theirs, TREE, bench.rng())
         if told[-1]["beats"]:
             break
     return first_of(told, len(found), tree)
-
-
-def judged(ours: Table, theirs: Table, rng: np.random.Generator) -> dict[str, Any]:
-    """Whether a checkpoint beats the tree, and both differences over seeds."""
-    names = ("goodput", "violations")
-    won, more, missed = beats(
-        {name: figure(ours, POLICY, name) for name in names},
-        {name: figure(theirs, TREE, name) for name in names},
-        rng,
-    )
-    return {
-        "beats": won,
-        "text": f"goodput {more.written(1, '+')} tokens/s, violations {missed.written(1, '+')}",
-        "goodput": more._asdict(),
-        "violations": missed._asdict(),
-    }
 
 
 def first_of(told: list[dict[str, Any]], checkpoints: int, tree: str) -> Result:
@@ -97,13 +79,14 @@ class Copier:
         """Look once."""
         try:
             with (run / "checkpoints" / "last.zip").open("rb") as file:  # replaced, never rewritten
-                at = (run / "checkpoints" / "last.zip").stat().st_mtime_ns
+                at = os.fstat(file.fileno()).st_mtime_ns
+                if at == self._seen:
+                    return
                 content = file.read()
         except FileNotFoundError:
             return
-        if at != self._seen:
-            (self.folder / f"{self._count:03d}.zip").write_bytes(content)
-            self._seen, self._count = at, self._count + 1
+        (self.folder / f"{self._count:03d}.zip").write_bytes(content)
+        self._seen, self._count = at, self._count + 1
 
 
 def exported(checkpoint: Path) -> Checkpoint:

@@ -17,11 +17,11 @@ from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.learning_contest import found
 from benchmarks.learning_subject import ADASERVE, OURS, SLACK_PRICED, subjects
-from benchmarks.live_order import JUDGED, extent, on_live
+from benchmarks.live_order import JUDGED, extent, on_live, priced
 from engine.protocol import Controller
 from eval.compare import ARRIVING, compare, over
 from eval.runner import Comparison
-from eval.statistics import Interval, paired_difference
+from eval.statistics import paired_difference
 from policies import registry
 from train.config import Serving
 from train.evaluation import served_workload
@@ -52,12 +52,8 @@ def on_replay(bench: Bench, specs: dict[str, str], load: float) -> Comparison:
     from engine.replay.drawing import RecordedDrawing
 
     _, block_s = extent(bench)
-    server = bench.server
-    before, server.profile = server.profile, bench.profile
-    try:
+    with priced(bench) as server:
         replay = stand_in(server)
-    finally:
-        server.profile = before
     work = over(served_workload(Serving(workload="shifting", load=load)), ARRIVING * block_s)
     draw = RecordedDrawing(replay, work, held_out=True)
     blocks = QUICK_REPLAYED if bench.quick else REPLAYED
@@ -68,7 +64,7 @@ def on_replay(bench: Bench, specs: dict[str, str], load: float) -> Comparison:
 def judged(on: Comparison, replayed: Comparison, extent: str, rng: np.random.Generator) -> Result:
     """How many of the orders that replay shows live has the other way round, by its means."""
     told: dict[str, Any] = {}
-    wrong, confirmed = [], 0
+    wrong, shown, confirmed = [], 0, 0
     for one, other in combinations(on.runs, 2):
         for name, figure in JUDGED.items():
             there, here = (
@@ -79,10 +75,10 @@ def judged(on: Comparison, replayed: Comparison, extent: str, rng: np.random.Gen
             told[pair] = {"replay": vars(there), "live": vars(here)}
             if not there.excludes_zero:
                 continue
+            shown += 1
             if here.mean * there.mean < 0:
                 wrong.append(pair)
             confirmed += here.excludes_zero and here.mean * there.mean > 0
-    shown = sum(Interval(**of["replay"]).excludes_zero for of in told.values())
     if not shown:
         raise UnmeasuredError("replay shows no difference in these blocks, so there is no order")
     lines = [

@@ -6,7 +6,9 @@ Times are this machine's, so nothing but the order is compared with the publishe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
@@ -17,6 +19,9 @@ from eval.compare import ARRIVING, compare, over
 from eval.runner import Comparison, Run
 from eval.statistics import paired_difference
 from policies import registry
+
+if TYPE_CHECKING:
+    from engine.serving import LiveServer
 
 BLOCKS, QUICK_BLOCKS = 8, 1
 BLOCK_S, QUICK_BLOCK_S = 30.0, 8.0
@@ -64,9 +69,7 @@ def on_live(
     from engine.workload import PromptSet
 
     blocks, block_s = extent(bench)
-    profile, server = bench.profile, bench.server
-    before, server.profile = server.profile, profile
-    try:
+    with priced(bench) as server:
         draw = Drawing(server, over(config, ARRIVING * block_s), PromptSet.load())
         return compare(
             server,
@@ -76,5 +79,14 @@ def on_live(
             block_s,
             announce=lambda name, done, total: bench.say(f"live: {name}, {done + 1} of {total}"),
         )
+
+
+@contextmanager
+def priced(bench: Bench) -> Iterator[LiveServer]:
+    """The server, with this machine's profile meanwhile."""
+    profile, server = bench.profile, bench.server
+    before, server.profile = server.profile, profile
+    try:
+        yield server
     finally:
         server.profile = before

@@ -7,15 +7,19 @@ docs/results.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from os.path import relpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.command import BenchmarkConfig, command
 from benchmarks.figures import Figure, Row
 from benchmarks.results import Results
 from benchmarks.show import HEAD, as_markdown
 from engine.atomic_write import write_named
+from train.command_line import parse
 
 
 class Section(NamedTuple):
@@ -43,6 +47,26 @@ class Page(NamedTuple):
     """By file name, who draws it from the rows; None where they do not suffice."""
     table_of: Callable[[Row], Sequence[str]] = lambda _: ()
     """Lines of a further table of a row, none for most."""
+
+
+@dataclass(frozen=True)
+class PagedConfig(BenchmarkConfig):
+    """Of a benchmark whose results are a page of the documentation."""
+
+    write: Path | None = None
+    """Page to make of the results afterwards, for example docs/results/NAME.md."""
+
+
+def command_with_page(
+    figures: Sequence[Figure], kind: type[PagedConfig], page: Callable[[], Page]
+) -> None:
+    """Parse, measure, judge, and write the page, if one is asked for, whatever the verdict."""
+    config = parse(kind, sys.argv[1:], f"python -m benchmarks.{kind.name}")
+    try:
+        command(figures, kind)
+    finally:
+        if config.write is not None:
+            write_page(page(), config.write, config.results, figures)
 
 
 def write_page(of: Page, page: Path, results: Path, figures: Sequence[Figure]) -> None:

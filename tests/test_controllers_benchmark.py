@@ -22,7 +22,7 @@ from benchmarks.adaserve_traces import SYSTEMS, objectives_of, world_of
 from benchmarks.bench import Bench
 from benchmarks.controllers import FIGURES
 from benchmarks.controllers_page import PAGE, SECTIONS
-from benchmarks.decision_cost import timed
+from benchmarks.deciding import timed
 from benchmarks.figures import Result, Row, UnmeasuredError, judged
 from benchmarks.fresh_clone import Clones
 from benchmarks.published_runs import Served, Task, fixed_tree, goodput, served, violations

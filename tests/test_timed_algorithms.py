@@ -13,39 +13,19 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 
-from tests.timed_toys import SCALE, SPACE, chance_of_second, trained, value
+from tests.timed_toys import SCALE, SPACE, chance_of_second, choosing, value, valuing
 from train.algorithms.registry import ALGORITHMS
 from train.algorithms.timing import TimedReplayBuffer, TimedRolloutBuffer
-
-# Decisions that each toy takes, and after which the second is cut: an LSTM's critic meets the step
-# behind a cut in no rollout, so what it says there is only right where its state has settled.
-TO_ACT = {
-    "ppo": 1280, "maskable-ppo": 1280, "recurrent-ppo": 1280, "a2c": 1536,
-    "dqn": 960, "qrdqn": 960, "sac": 1280, "tqc": 1280,
-}  # fmt: skip
-TO_VALUE = {
-    "ppo": 1280, "maskable-ppo": 1280, "recurrent-ppo": 1536, "a2c": 1536,
-    "dqn": 1600, "qrdqn": 1600, "sac": 1920, "tqc": 2240,
-}  # fmt: skip
-CUT_AFTER = {"recurrent-ppo": 16}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_short_step_beats_a_long_one_that_pays_twice_as_much(name: str) -> None:
-    # 2 in 10 s or 1 in 1 s: a constant discount a step would choose the long one.
-    model = trained(name, [2.0, 1.0], [10.0, 1.0], 100, 0.9, TO_ACT[name])
-    assert chance_of_second(model) >= 0.99
+    assert chance_of_second(choosing(name)) >= 0.99
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_value_at_a_cut_is_bootstrapped_over_the_steps_own_length(name: str) -> None:
-    gamma, lasts = 0.98, 20.0
-    exact = SCALE / (1.0 - gamma**lasts)  # 3.01; a constant discount at the cuts learns far more
-    options: dict[str, Any] = (
-        {"learning_rate": 5e-3} if ALGORITHMS[name].is_off_policy else {"gae_lambda": 1.0}
-    )
-    cut_after = CUT_AFTER.get(name, 4)
-    model = trained(name, [1.0, 1.0], [lasts, lasts], cut_after, gamma, TO_VALUE[name], **options)
+    model, exact = valuing(name)
     assert value(model) == pytest.approx(exact, rel=0.01)
 
 
@@ -63,8 +43,7 @@ class PlainSteps(BaseCallback):
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_a_constant_discount_would_choose_the_long_step(name: str) -> None:
-    model = trained(name, [2.0, 1.0], [10.0, 1.0], 100, 0.9, TO_ACT[name], PlainSteps())
-    assert chance_of_second(model) < 0.01
+    assert chance_of_second(choosing(name, PlainSteps())) < 0.01
 
 
 def test_advantages_are_those_of_the_definition() -> None:

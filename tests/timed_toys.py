@@ -96,6 +96,38 @@ def trained(
     return model
 
 
+# Decisions that each toy takes, and after which the second is cut: an LSTM's critic meets the step
+# behind a cut in no rollout, so what it says there is only right where its state has settled.
+TO_ACT = {
+    "ppo": 1280, "maskable-ppo": 1280, "recurrent-ppo": 1280, "a2c": 1536,
+    "dqn": 960, "qrdqn": 960, "sac": 1280, "tqc": 1280,
+}  # fmt: skip
+TO_VALUE = {
+    "ppo": 1280, "maskable-ppo": 1280, "recurrent-ppo": 1536, "a2c": 1536,
+    "dqn": 1600, "qrdqn": 1600, "sac": 1920, "tqc": 2240,
+}  # fmt: skip
+CUT_AFTER = {"recurrent-ppo": 16}
+
+
+def choosing(name: str, callback: Any = None) -> Learner:
+    """Trained to choose 2 in 10 s or 1 in 1 s; a constant discount a step would take the first."""
+    return trained(name, [2.0, 1.0], [10.0, 1.0], 100, 0.9, TO_ACT[name], callback)
+
+
+def valuing(name: str) -> tuple[Learner, float]:
+    """Trained where traces are cut, and what its state is worth: 3.01.
+
+    A constant discount at the cuts learns far more.
+    """
+    gamma, lasts_s = 0.98, 20.0
+    changes = {"learning_rate": 5e-3} if ALGORITHMS[name].is_off_policy else {"gae_lambda": 1.0}
+    model = trained(
+        name, [1.0, 1.0], [lasts_s, lasts_s], CUT_AFTER.get(name, 4), gamma, TO_VALUE[name],
+        **changes,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return model, SCALE / (1.0 - gamma**lasts_s)
+
+
 def chance_of_second(model: Any) -> float:
     """How likely the second action is: where a policy is stochastic, else whether it is taken."""
     if not hasattr(model, "rollout_buffer"):
@@ -106,7 +138,7 @@ def chance_of_second(model: Any) -> float:
         distribution, _ = model.policy.get_distribution(rows, *beginning(model))
     else:
         distribution = model.policy.get_distribution(rows)
-    return float(distribution.log_prob(torch.tensor([[1]])).exp())
+    return distribution.log_prob(torch.tensor([[1]])).exp().item()
 
 
 def value(model: Any) -> float:
