@@ -1,4 +1,4 @@
-"""Train a controller on a live engine, compare it with fixed trees, export it: `--help` says how.
+"""Train a controller on an engine, compare it with fixed trees, export it: `--help` says how.
 
 The command only; what it does is in the package `train/`.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from policies.learned import LearnedController
 from policies.novelty import novelty_of
 from tests.test_resumed_training import rows, settings
 from tests.tiny_recording import replay_server
-from train import held_out, learning, session
+from train import held_out, session
 from train.algorithms.arguments import arguments_of
 from train.algorithms.registry import ALGORITHMS
-from train.config import TrainConfig
+from train.config import ExportConfig, TrainConfig
 from train.environments import environment
 from train.evaluation import drawing, served_workload
+from train.export_run import export_run
 from train.first_model import new_model
 from train.held_out import VIOLATION_TOKENS, HeldOut, HeldOutFigures
 from train.plateau import Plateau
@@ -94,8 +96,7 @@ def test_judging_changes_nothing_about_training(
     workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_out, "EPISODES", 4)
-    monkeypatch.setattr(learning, "EPISODES", 4)
-    monkeypatch.setattr(learning, "SECONDS", 1.0)
+    monkeypatch.setattr(held_out, "SECONDS", 1.0)
     runs = [
         train(settings("maskable-ppo", workload, tmp_path / f"{every}", held_out_every=every))[0]
         for every in (0, 32)
@@ -108,7 +109,11 @@ def test_judging_changes_nothing_about_training(
     assert sum("eval/attainment" in line for line in judged) == 3
     blind, seeing = (LearnedController.load(run.controller) for run in runs)
     assert novelty_of(blind) is None and novelty_of(seeing) is not None
-    assert seeing.manifest.training["observed"]["decisions"] > 0
+    observed = seeing.manifest.training["observed"]
+    assert observed["decisions"] > 0
+    shutil.rmtree(runs[1].controller)  # as of a run that was killed before it exported
+    folder = export_run(ExportConfig(runs[1].path), Console(quiet=True))
+    assert LearnedController.load(folder).manifest.training["observed"] == observed
 
 
 @pytest.mark.parametrize("single", [False, True])

@@ -12,8 +12,9 @@ from typing import Any
 
 from policies.features import Observation
 from train.algorithms.base import Learner
+from train.algorithms.carried import Kept
 from train.algorithms.timing import ELAPSED
-from train.callbacks import Enough, Kept
+from train.callbacks import Enough
 from train.held_out import HeldOut
 from train.interrupt import StopRequest
 from train.plateau import Plateau

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,6 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
-from train.algorithms.carried import carried, carry
 from train.appended_file import append_whole, cut_after, cut_partial_line
 from train.chart_lines import LAYOUT, ChartLines, chart_of
 from train.interrupt import StopRequest
@@ -145,25 +144,6 @@ class Recorder(BaseCallback):
             self.logger.record(key, value, exclude="tensorboard" if chart_of(key) else None)
         self.logger.record("time/training_s", self._clock.elapsed_s)
         self.logger.dump(self.num_timesteps)
-
-
-class Kept(BaseCallback):
-    """Remembers something from one rollout to the next; `keep` has it saved with the model."""
-
-    def state(self) -> dict[str, Any]:
-        """All that is remembered: plain numbers, and lists of them."""
-        raise NotImplementedError
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; from an empty state, begin anew."""
-        raise NotImplementedError
-
-    def keep(self) -> None:
-        """Put the state where it is saved with the model."""
-        carry(self.model, type(self).__name__, self.state())
-
-    def _init_callback(self) -> None:
-        self.restore(carried(self.model, type(self).__name__))
 
 
 class Checkpoints(BaseCallback):

@@ -24,7 +24,10 @@ from torch import Tensor
 
 from engine.protocol import Floats, Ints
 from policies.actions import DIMENSIONS
+from train.algorithms.tier_policy import ABSENT
 from train.algorithms.timing import ELAPSED
+from train.plateau import Plateau
+from train.sb3_vec_env import MASKS
 
 if TYPE_CHECKING:
     from train.algorithms.base import Learner
@@ -37,6 +40,7 @@ LEARNING_RATE, SMOOTHING = 3e-3, 0.05
 EPOCHS, PATIENCE = 200, 8
 MOST_CRITIC_DECISIONS = 8192  # over all environments
 CRITIC_EPOCHS = 20
+REAL = ABSENT / 10  # below it stands what a dimension lacks, or what is not legal
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,10 @@ def clone(
     policy: Any = model.policy
     before = _agreement(model, recording, test)
     optimizer = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)
-    best, kept = _held_out_loss(model, recording, test), copy.deepcopy(policy.state_dict())
-    done = waited = 0
+    plateau, kept, done = Plateau(PATIENCE), copy.deepcopy(policy.state_dict()), 0
+    plateau.improves(-_held_out_loss(model, recording, test), done)
     policy.set_training_mode(True)
-    while done < epochs and waited < PATIENCE:
+    while done < epochs and not plateau.is_reached:
         done += 1
         order = rng.permutation(len(train))
         for at in range(0, len(train), BATCH):
@@ -80,10 +84,8 @@ def clone(
             optimizer.zero_grad()
             _loss(model, recording, rows, SMOOTHING).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        loss = _held_out_loss(model, recording, test)
-        waited += 1
-        if loss < best:
-            best, kept, waited = loss, copy.deepcopy(policy.state_dict()), 0
+        if plateau.improves(-_held_out_loss(model, recording, test), done):
+            kept = copy.deepcopy(policy.state_dict())
     policy.load_state_dict(kept)
     policy.set_training_mode(False)
     after = _agreement(model, recording, test)
@@ -94,7 +96,8 @@ def clone(
         for name, same, count in zip(names, after, counts, strict=True)
         if count
     }
-    return Agreement(shares, float(before.sum() / max(counts.sum(), 1)), test.size, best, done)
+    share_before = float(before.sum() / max(counts.sum(), 1))
+    return Agreement(shares, share_before, test.size, -plateau.best, done)
 
 
 def _stretches(begins: NDArray[np.bool_]) -> Ints:
@@ -143,10 +146,6 @@ def _loss(model: Learner, recording: Recording, rows: Ints, smoothing: float) ->
     spread = torch.where(real, log_p, 0.0).sum(-1) / real.sum(-1)
     nats = -((1.0 - smoothing) * own + smoothing * spread)
     return torch.where(counts, nats, 0.0).sum() / counts.sum().clamp(min=1)
-
-
-REAL = -1e8
-"""Below stands what no tier has, or none that is legal (`train.algorithms.tier_policy.ABSENT`)."""
 
 
 def _held_out_loss(model: Learner, recording: Recording, rows: Ints) -> float:
@@ -202,10 +201,8 @@ def _rollout(model: Learner, env: Any, steps: int) -> tuple[NDArray[Any], ...]:
     for _ in range(steps):
         options: dict[str, Any] = {}
         if hasattr(model.policy.action_dist, "apply_masking"):  # type: ignore[union-attr]
-            options["action_masks"] = np.stack(env.env_method("action_masks"))
-        if hasattr(model.policy, "lstm_actor"):
-            options |= {"state": state, "episode_start": begins}
-        action, state = model.predict(observed, **options)
+            options[MASKS] = np.stack(env.env_method(MASKS))
+        action, state = model.predict(observed, state=state, episode_start=begins, **options)
         following, reward, done, infos = env.step(action)
         seconds = [info[ELAPSED] for info in infos]
         rows.append((observed.copy(), reward.copy(), seconds, begins.astype(np.float32)))

@@ -114,8 +114,8 @@ class Learning:
     """Seconds between two checkpoints, from which a run that was killed is resumed."""
     held_out_every: int = 65_536
     """On replay: decisions between two evaluations on held-out episodes, by which best/model.zip is
-    chosen; the default costs a few percent of the training time. 0: none, and best is the model of
-    the rollout with the most reward a second, as on live."""
+    chosen. 0: none, and best is the model of the rollout with the most reward a second, as on
+    live."""
     patience: int | None = None
     """On replay: end training after so many held-out evaluations in a row without a better one.
     None: never."""

@@ -97,4 +97,5 @@ def _figures(run: RunFolder, model: Learner, settings: TrainConfig, which: str) 
         "updates": model.updates,
         "imitated": model.imitated,
         "seconds": round(float(model.trained_s), 1),
+        "observed": run.observed(),
     }

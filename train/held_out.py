@@ -8,20 +8,25 @@ other arrivals, since the best of many judgements looks better than it is.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from envs.reward import GoodputReward
+from eval.compare import ARRIVING, over
 from policies.action_codec import TierCodec
 from policies.features import Observation
+from train.environments import Environment, environment
+from train.evaluation import drawing, served_workload
 from train.sb3_vec_env import MASKS
 
 if TYPE_CHECKING:
+    from engine.server import Server
+    from train.algorithms.arguments import Arguments
     from train.algorithms.base import Learner
-    from train.environments import Environment
+    from train.config import TrainConfig
 
 EPISODES, SECONDS = 16, 60.0
 """How many, and how long each lasts on the engine's clock, as in a comparison."""
@@ -53,7 +58,7 @@ class HeldOutFigures:
 class HeldOut:
     """The held-out episodes, the same ones at every call."""
 
-    def __init__(self, env: Environment, episodes: int = EPISODES) -> None:
+    def __init__(self, env: Environment, episodes: int) -> None:
         """`env` draws held-out requests and nobody else steps it; `episodes` are served in all."""
         self._env: VecEnv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
         self._masked = isinstance(env.codec, TierCodec) and env.codec.masked
@@ -98,6 +103,15 @@ class HeldOut:
             valid_tps=_rate(valid, span_s),
             violations=missed / len(attainment),
         )
+
+
+def held_out_episodes(server: Server, config: TrainConfig, arguments: Arguments) -> HeldOut:
+    """What best models are chosen by: the workload of the run, on texts that it never trains on."""
+    serving = config.serving
+    work = over(served_workload(serving), ARRIVING * SECONDS)
+    draw = drawing(server, serving, work, held_out=True)
+    side_by_side = replace(arguments, values={**arguments.values, "n_envs": EPISODES})
+    return HeldOut(environment(server, draw, config, side_by_side), EPISODES)
 
 
 def _rate(amount: float, seconds: float) -> float:

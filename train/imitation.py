@@ -64,13 +64,13 @@ def imitate(
     """Fit a new model to `--imitate`'s controller, and its critic to what it then earns.
 
     Says and writes to `run` how often it agrees with the controller on decisions held out. `scale`
-    is that of rewards. The same seed gives the same model. Raises UserError.
+    is that of rewards. The same seed gives the same model. Raises UserError; which policies cannot
+    imitate, `train.config.check_imitation` has said.
     """
     spec = config.learning.imitate
     assert spec is not None
-    check_codec(model, spec)
     table = model.codec.table
-    assert isinstance(table, ActionTable)
+    assert isinstance(model.codec, TierCodec) and isinstance(table, ActionTable), "it was checked"
     recording = record(
         server,
         draw,
@@ -98,15 +98,6 @@ def imitate(
     figures = {f"imitation/agreement/{name}": share for name, share in found.by_class.items()}
     JsonLines(run.metrics).write({**figures, "imitation/loss": found.loss}, {})
     return found
-
-
-def check_codec(model: Learner, spec: str) -> None:
-    """Raise UserError for a model whose actions are no plans by tiers."""
-    if not isinstance(model.codec, TierCodec) or not isinstance(model.codec.table, ActionTable):
-        raise UserError(
-            f"--imitate {spec}: plans are imitated by policies that choose tiers of depth, width "
-            "and nodes (ppo, a2c, recurrent-ppo, maskable-ppo); choose one of them, or leave it out"
-        )
 
 
 def record(

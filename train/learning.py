@@ -7,7 +7,6 @@ callbacks are `train.callbacks`' and others', each its own concern.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,11 +16,11 @@ import envs
 from engine.drawing import Draw
 from engine.errors import UserError
 from engine.replay.server import ReplayServer
-from eval.compare import ARRIVING, over
 from policies.features import Observation, feature_table
 from policies.novelty import observed_of
 from train.algorithms.arguments import Arguments
 from train.algorithms.base import Learner
+from train.algorithms.carried import Kept
 from train.best_model import BestHeldOut, BestRollout
 from train.callbacks import (
     Bar,
@@ -29,7 +28,6 @@ from train.callbacks import (
     Clock,
     Enough,
     Extent,
-    Kept,
     Limit,
     Recorder,
     run_logger,
@@ -37,9 +35,8 @@ from train.callbacks import (
 from train.config import TrainConfig
 from train.curriculum import Curriculum, CurriculumProgress
 from train.environments import environment
-from train.evaluation import drawing, served_workload
 from train.first_model import first_model, reward_scale
-from train.held_out import EPISODES, SECONDS, HeldOut
+from train.held_out import held_out_episodes
 from train.imitation import imitate
 from train.interrupt import StopRequest
 from train.learned_reward import learned_reward
@@ -80,8 +77,8 @@ def train_model(
     if not isinstance(env, Watched):
         env.shared_by = config.episodes.shared_arrivals
     model = first_model(env, config, arguments, run, on_replay)
+    scale = reward_scale(server.unloaded_tpot_s, learning.half_life_s)
     if learning.imitate is not None and not run.checkpoint.is_file():
-        scale = reward_scale(server.unloaded_tpot_s, learning.half_life_s)
         imitate(model, server, draw, config, run, say, scale)
         if not isinstance(env, Watched) and env.shared_by > 1:
             env.seed(config.seed)  # some have had more episodes than their neighbours
@@ -117,7 +114,6 @@ def train_model(
     else:
         random = getattr(model, "learning_starts", 0)
         best = BestRollout(save_best, BEST_OF if arguments.algorithm.is_off_policy else 1, random)
-    scale = reward_scale(server.unloaded_tpot_s, learning.half_life_s)
     callbacks: list[BaseCallback] = [
         EpisodeTable(run.monitor, envs.SERVE_ID if on_replay else envs.LIVE_ID, clock, on_replay),
         *learned_reward(server, config, scale),
@@ -147,15 +143,6 @@ def train_model(
         env.close()
     write_csv(run.metrics, run.metrics_csv)
     return model
-
-
-def held_out_episodes(server: Server, config: TrainConfig, arguments: Arguments) -> HeldOut:
-    """What best models are chosen by: the workload of the run, on texts that it never trains on."""
-    serving = config.serving
-    work = over(served_workload(serving), ARRIVING * SECONDS)
-    draw = drawing(server, serving, work, held_out=True)
-    side_by_side = replace(arguments, values={**arguments.values, "n_envs": EPISODES})
-    return HeldOut(environment(server, draw, config, side_by_side), EPISODES)
 
 
 def _learn(model: Learner, callbacks: list[BaseCallback], decisions: int | None) -> None:

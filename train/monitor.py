@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from train.algorithms.carried import Kept
 from train.appended_file import append_whole
-from train.callbacks import Clock, Kept
+from train.callbacks import Clock
 
 COLUMNS = ("r", "l", "t", "attainment", "goodput_tps")
 

@@ -15,10 +15,10 @@ class Plateau:
         self.patience = patience
         self.best, self.best_at, self.without_gain = -math.inf, 0, 0
 
-    def improves(self, score: float, decisions: int) -> bool:
-        """Whether a score, after so many decisions, is better than all before; nan never is."""
+    def improves(self, score: float, at: int) -> bool:
+        """Whether a score, at that decision or epoch, is better than all before; nan never is."""
         if score > self.best:
-            self.best, self.best_at, self.without_gain = score, decisions, 0
+            self.best, self.best_at, self.without_gain = score, at, 0
             return True
         self.without_gain += 1
         return False

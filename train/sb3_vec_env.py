@@ -31,12 +31,23 @@ MASKS = "action_masks"
 """The method by which sb3-contrib asks for masks."""
 
 
-class FleetVecEnv(VecEnv):
+class SharedEpisodes(VecEnv):
+    """How engines that are stepped at once are seeded, whoever steps them."""
+
+    shared_by: int = 1
+    """So many neighbours are seeded alike, and so are given the same episodes."""
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Seeds of the next reset: `seed`, `seed` + 1, …, of neighbours that share the first's."""
+        seeds = super().seed(seed)
+        self._seeds = [seeds[i - i % self.shared_by] for i in range(self.num_envs)]
+        return self._seeds
+
+
+class FleetVecEnv(SharedEpisodes):
     """All environments of one `ServeFleet`."""
 
     actions: Ints
-    shared_by: int = 1
-    """So many neighbours are seeded alike, and so are given the same episodes."""
 
     def __init__(self, serving: ServeFleet, codec: ActionCodec | None = None) -> None:
         """Actions are the codec's; without one they are tier indices [D]."""
@@ -50,12 +61,6 @@ class FleetVecEnv(VecEnv):
         chosen the share of the slots that might be held [R, 1]."""
         self._observed: Observation | None = None
         super().__init__(serving.replicas, serving.observation_space, space_of(self.codec))
-
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seeds of the next reset: `seed`, `seed` + 1, …, of neighbours that share the first's."""
-        seeds = super().seed(seed)
-        self._seeds = [seeds[i - i % self.shared_by] for i in range(self.num_envs)]
-        return self._seeds
 
     def reset(self) -> Observation:
         """Begin an episode everywhere, with the seeds that `seed` left behind."""

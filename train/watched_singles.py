@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
+from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from engine.protocol import Floats, Ints
 from engine.request import RequestRecord
@@ -23,6 +23,7 @@ from envs.serve import ServeEnv
 from policies.action_codec import ActionCodec, TierCodec
 from policies.features import Observation
 from train.action_space import space_of
+from train.sb3_vec_env import SharedEpisodes
 from train.watched_fleet import ENDED, figures_of
 from train.window import ACTION, SPAN_S
 
@@ -32,41 +33,31 @@ CARRIER = Carrier(left_out={}, records=(), rebuild={})
 """What a snapshot carries beside the environments."""
 
 
-class WatchedSingles(VecEnv):
+class WatchedSingles(SharedEpisodes, DummyVecEnv):
     """Steps environments on replay in turn, and keeps what their last `span_s` seconds brought."""
 
+    envs: list[ServeEnv]  # type: ignore[assignment]
     actions: Ints
-    shared_by: int = 1
-    """So many neighbours are seeded alike, and so are given the same episodes."""
 
     def __init__(
         self, envs: Sequence[ServeEnv], span_s: float = SPAN_S, codec: ActionCodec | None = None
     ) -> None:
         """`envs` are alike. Actions are the codec's; without one they are tier indices [D]."""
-        self.envs, self.span_s = list(envs), span_s
-        table = self.envs[0].actions
-        self.table, self.codec = table, codec or TierCodec(table)
+        super().__init__([lambda env=env: env for env in envs])  # type: ignore[misc]
+        self.span_s, self.table = span_s, self.envs[0].actions
+        self.codec = codec or TierCodec(self.table)
+        self.action_space = space_of(self.codec)
         self.elapsed_s = 0.0  # engine time of all that the window holds
         self._sums: deque[Floats] = deque()  # of each step over the environments, by `_names`
         self._names: list[str] = []
         self._seen = [0] * len(self.envs)  # records of each engine that were told of
-        self._columns = ["steps", *(f"{kind}/{c}" for kind in ENDED for c in table.class_names)]
-        super().__init__(len(self.envs), self.envs[0].observation_space, space_of(self.codec))
+        names = self.table.class_names
+        self._columns = ["steps", *(f"{kind}/{name}" for kind in ENDED for name in names)]
 
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seeds of the next reset: `seed`, `seed` + 1, …, of neighbours that share the first's."""
-        seeds = super().seed(seed)
-        self._seeds = [seeds[i - i % self.shared_by] for i in range(self.num_envs)]
-        return self._seeds
-
-    def reset(self) -> Observation:
+    def reset(self) -> VecEnvObs:
         """Begin an episode everywhere, with the seeds that `seed` left behind."""
-        begun = [env.reset(seed=seed) for env, seed in zip(self.envs, self._seeds, strict=True)]
-        self._reset_seeds()
-        self._reset_options()
         self._seen = [0] * self.num_envs
-        self.reset_infos = [info for _, info in begun]
-        return np.stack([observation for observation, _ in begun])
+        return super().reset()
 
     def step_async(self, actions: np.ndarray) -> None:
         """Take the actions [R, …]."""
@@ -156,40 +147,3 @@ class WatchedSingles(VecEnv):
     @property
     def _count(self) -> dict[str, str]:
         return {"number of environments": str(self.num_envs)}
-
-    def close(self) -> None:
-        """Let go of the engines."""
-        for env in self.envs:
-            env.close()
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """The attribute of each environment."""
-        return [getattr(self.envs[index], attr_name) for index in self._get_indices(indices)]
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Set an attribute of the environments."""
-        for index in self._get_indices(indices):
-            setattr(self.envs[index], attr_name, value)
-
-    def env_method(
-        self,
-        method_name: str,
-        *method_args: Any,
-        indices: VecEnvIndices = None,
-        **method_kwargs: Any,
-    ) -> list[Any]:
-        """What a method of each environment answers."""
-        return [
-            getattr(self.envs[index], method_name)(*method_args, **method_kwargs)
-            for index in self._get_indices(indices)
-        ]
-
-    def env_is_wrapped(
-        self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None
-    ) -> list[bool]:
-        """Never."""
-        return [False for _ in self._get_indices(indices)]
-
-    def get_images(self) -> Sequence[np.ndarray | None]:
-        """There is nothing to see."""
-        return [None] * self.num_envs

@@ -90,15 +90,9 @@ def first_biases(table: Actions) -> NDArray[Any]:
     Of plans, the further the lower. Of prices, all alike: what is best may be far from neutral, and
     a policy that starts with slack-priced can afford to try it.
     """
-    if table.kind == "prices":
-        return np.concatenate(
-            [
-                np.where(np.arange(n) == neutral, 0.0, CALM)
-                for n, neutral in zip(table.nvec, table.neutral, strict=True)
-            ]
-        )
     by_entry = zip(table.nvec, table.neutral, strict=True)
-    return CAUTION * np.concatenate([np.abs(np.arange(n) - neutral) for n, neutral in by_entry])
+    away = np.concatenate([np.abs(np.arange(n) - neutral) for n, neutral in by_entry])
+    return CALM * (away > 0) if table.kind == "prices" else CAUTION * away
 
 
 def lower_bias(layer: nn.Module, by: NDArray[Any]) -> None:

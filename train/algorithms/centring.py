@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.callbacks import BaseCallback
 
-from train.algorithms.carried import carried, carry
+from train.algorithms.carried import Kept
 from train.algorithms.timing import ELAPSED, TimedReplayBuffer, discounted_s
 
-STATE = "centring"
 MEMORY_S = 120.0
 """Engine seconds of each environment after which a step counts for 1/e in the mean (ours)."""
 
 
-class Centring(BaseCallback):
+class Centring(Kept):
     """Subtracts the mean rate; belongs behind `Limits` and before `TimedSteps`, which scales.
 
     A replay buffer keeps rewards as they were and subtracts the present rate from its samples.
@@ -52,7 +50,7 @@ class Centring(BaseCallback):
         self.reward, self.time_s = state.get("reward", 0.0), state.get("time_s", 0.0)
 
     def _init_callback(self) -> None:
-        self.restore(carried(self.model, STATE))
+        super()._init_callback()
         self._tell_buffer()
 
     def _on_rollout_start(self) -> None:
@@ -75,7 +73,6 @@ class Centring(BaseCallback):
         self.time_s = kept * self.time_s + self._times_s
         self._tell_buffer()
         self.logger.record("train/reward_rate", self.rate)
-        carry(self.model, STATE, self.state())
 
     @property
     def _buffer(self) -> TimedReplayBuffer | None:

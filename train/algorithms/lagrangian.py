@@ -16,12 +16,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from stable_baselines3.common.callbacks import BaseCallback
 
-from train.algorithms.carried import carried, carry
+from train.algorithms.carried import Kept
 from train.algorithms.timing import ELAPSED
 
-STATE = "limits"
 REQUEST_TOKENS = 64.0
 """So many token times of a slot an ended request stands for, in the cost of violations (ours)."""
 MOST = 10.0
@@ -97,7 +95,7 @@ class Multiplier:
         self.is_new = False
 
 
-class Limits(BaseCallback):
+class Limits(Kept):
     """Charges steps for what is limited; belongs before `TimedSteps`, which scales."""
 
     def __init__(
@@ -134,9 +132,6 @@ class Limits(BaseCallback):
         """Go on from there; a limit that was not there begins anew."""
         self.multipliers = {name: Multiplier(**state.get(name, {})) for name in self.limits}
 
-    def _init_callback(self) -> None:
-        self.restore(carried(self.model, STATE))
-
     def _on_rollout_start(self) -> None:
         self._begin()
 
@@ -166,4 +161,3 @@ class Limits(BaseCallback):
                 self.logger.record(f"limits/{name}/rate", rate)
             self.logger.record(f"limits/{name}/limit", limit)
             self.logger.record(f"limits/{name}/multiplier", multiplier.value)
-        carry(self.model, STATE, self.state())

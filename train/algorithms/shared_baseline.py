@@ -13,19 +13,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.callbacks import BaseCallback
 
 from engine.protocol import Floats, Ints
-from train.algorithms.carried import carried, carry
+from train.algorithms.carried import Kept
 from train.algorithms.timing import ELAPSED
 
-STATE = "shared baseline"
 PART = 0.5
 """The mean of a few others is noisy: where a third of the variance is in common, as with a trained
 critic on shifting load, half of it takes most away."""
 
 
-class SharedBaseline(BaseCallback):
+class SharedBaseline(Kept):
     """Takes the baseline from a rollout's advantages before they are learned from."""
 
     def __init__(self, group: int) -> None:
@@ -42,9 +40,6 @@ class SharedBaseline(BaseCallback):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from there; from an empty state, begin anew."""
         self.begun = np.array(state.get("begun", [0] * self.training_env.num_envs), np.int64)
-
-    def _init_callback(self) -> None:
-        self.restore(carried(self.model, STATE))
 
     def _on_rollout_start(self) -> None:
         self._episode: list[Ints] = []  # [R] each, a step's
@@ -67,7 +62,6 @@ class SharedBaseline(BaseCallback):
         advantages -= PART * baseline
         if before > 0:
             self.logger.record("train/advantage_variance_kept", float(advantages.var()) / before)
-        carry(self.model, STATE, self.state())
 
 
 def others_mean(values: Floats, episode: Ints, time_s: Floats, group: int) -> Floats:
