@@ -26,8 +26,8 @@ from envs.observing import Size, request_space, require_size, vector_space
 from envs.reward import PARTS, GoodputReward
 from envs.same_types import SameTypes
 from policies.actions import ActionTable
-from policies.features import Observation, require_finite
-from policies.fleet_features import FleetObserver, new_scratch
+from policies.features import Observation, feature_table, require_finite
+from policies.fleet_features import new_scratch, scales_of
 from policies.fleet_request_features import show_requests
 from policies.fleet_shifts import forget, new_shifts
 from policies.request_features import request_table, require_finite_rows
@@ -88,8 +88,8 @@ class ServeFleet:
         self.decide_every, self.max_decisions = decide_every, max_decisions
         self.fleet = Fleet(episodes.server, replicas, episodes.classes)
         self.replicas = replicas
-        self._observer = FleetObserver(self.fleet)
-        self.observation, self.features = observation, self._observer.features
+        self._scales = scales_of(self.fleet)
+        self.observation, self.features = observation, feature_table(actions.class_names)
         self.request_features = request_table(actions.class_names)
         self.observation_space: spaces.Space[Any] = vector_space(self.features)
         if observation == "per-request":
@@ -193,7 +193,7 @@ class ServeFleet:
             self.decide_every,
             self._tiers,
             self._pay,
-            self._observer.scales,
+            self._scales,
             self._scratch,
             self.plan,
             self.shifts,

@@ -72,18 +72,16 @@ AT_EASE = Standing()
 """Nobody is late and nobody waits."""
 
 
-def standing_of(view: View) -> Standing:
-    """How requests stand, by what a controller would see now."""
+def standing_of(view: View, minds_lateness: bool = True) -> Standing:
+    """How requests stand, by what a controller would see now; nobody is late who is not minded."""
+    waited = view.oldest_queued_s / class_token_s(view)
+    waiting = min(float(waited.max()) / MOST_WAITING_TOKENS, 1.0)
+    if not minds_lateness:
+        return Standing(waiting=waiting)
     late = np.minimum(np.maximum(-view.slack_tokens, 0.0), MOST_LATE_TOKENS)
     # One after the other, as the fleet's kernel adds.
     total = np.cumsum(np.where(view.active, late, 0.0))
-    return Standing(float(total[-1]), waiting_of(view))
-
-
-def waiting_of(view: View) -> float:
-    """How far gone is who waits longest, as in `Standing`."""
-    waited = view.oldest_queued_s / class_token_s(view)
-    return min(float(waited.max()) / MOST_WAITING_TOKENS, 1.0)
+    return Standing(float(total[-1]), waiting)
 
 
 @dataclass(frozen=True)

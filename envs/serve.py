@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from engine.errors import UserError
 from engine.protocol import Ints, View
 from envs.observing import Aggregate, Observer
-from envs.reward import AT_EASE, GoodputReward, Tally, serving_summary, standing_of, waiting_of
+from envs.reward import GoodputReward, Tally, serving_summary, standing_of
 from policies.actions import Actions
+from policies.features import Observation
 
 if TYPE_CHECKING:
     from engine.loop import Engine
     from engine.request import Request
     from engine.snapshot_origin import Snapshot
 
-Observation = NDArray[np.float32]
 MakeEngine = Callable[[np.random.Generator], "Engine"]
 EngineFor = Callable[[Sequence["Request"]], "Engine"]
 
@@ -127,7 +126,7 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
         self._records_seen = len(records)
 
         view = self._view_now(engine)
-        standing = standing_of(view) if self.reward.minds_standing else AT_EASE
+        standing = standing_of(view, self.reward.minds_standing)
         parts = self.reward.parts(
             tally, engine.unloaded_tpot_s, engine.limits.slots, standing, switched
         )
@@ -137,7 +136,7 @@ class ServeEnv(gymnasium.Env[Observation, Ints]):
                     f"reward part {name} is {part}; expected a finite number, so the engine's "
                     f"clock ({engine.clock_s} s) or token counts are wrong"
                 )
-        info = self._info(engine, tally, engine.clock_s - began_s, waiting_of(view))
+        info = self._info(engine, tally, engine.clock_s - began_s, standing.waiting)
         info.update({f"reward/{name}": float(part) for name, part in parts.items()})
         drained = self._view is None
         truncated = drained or self._decisions == self.max_decisions

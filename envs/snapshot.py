@@ -50,7 +50,7 @@ SINGLE = Carrier(
         HeldPlan: LeftOut(constant=("table", "lossless")),
         Steered: LeftOut(constant=("table",)),
         # What a step costs is asked anew with every plan.
-        SlackPriced: LeftOut(rebuilt=("_table", "_priced_by")),
+        SlackPriced: LeftOut(rebuilt=("_table",)),
         Forecast: LeftOut(),
         GoodputBatch: LeftOut(),
     },
@@ -63,7 +63,7 @@ MANY = Carrier(
         ServeFleet: LeftOut(
             constant=(
                 *(*FACE, *SETTINGS, "episodes", "replicas"),
-                *("_observer", "request_features", "_tiers", "_pay"),
+                *("_scales", "request_features", "_tiers", "_pay"),
             ),
             rebuilt=("_step_all", "_show_requests", "_scratch", "_switched"),
         ),

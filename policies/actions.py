@@ -128,11 +128,7 @@ class ActionTable:
     running: tuple[float, ...] = EVERY_SLOT
 
     def __post_init__(self) -> None:
-        if not self.class_names or len(set(self.class_names)) != len(self.class_names):
-            raise UserError(
-                f"action table: class names are {self.class_names}; expected at least one, "
-                "each once"
-            )
+        check_class_names("action table", self.class_names)
         for name, tiers, least in (
             ("depths", self.depths, 0),
             ("widths", self.widths, 1),
@@ -215,18 +211,8 @@ class ActionTable:
 
     def decode(self, action: Ints) -> PlanByClass:
         """From tier indices [D] to a plan by class. Raises UserError outside the table."""
-        index = np.asarray(action)
-        if index.shape != (len(self.nvec),) or not np.issubdtype(index.dtype, np.integer):
-            raise UserError(
-                f"action of shape {index.shape} and type {index.dtype}; expected "
-                f"{len(self.nvec)} whole numbers, {len(DIMENSIONS)} for each class"
-                f"{' and one for running' if self.sizes_batch else ''}"
-            )
-        if (index < 0).any() or (index >= self.nvec).any():
-            raise UserError(
-                f"action {index.tolist()} is outside the table; expected entries from 0 to below "
-                f"{self.nvec.tolist()}"
-            )
+        of_engine = " and one for running" if self.sizes_batch else ""
+        index = tiers_of(action, self.nvec, f"{len(DIMENSIONS)} for each class{of_engine}")
         by_class = index[: len(DIMENSIONS) * len(self.class_names)]
         depth, width, nodes, margin = by_class.reshape(-1, len(DIMENSIONS)).T
         return PlanByClass(
@@ -283,11 +269,38 @@ class ActionTable:
             raise UserError(
                 f"action table: got {given}; expected the keys {sorted(keys)}, perhaps running"
             )
-        if not all(isinstance(tiers, list) for tiers in values.values()):
-            raise UserError("action table: expected a list under every key")
-        if not all(isinstance(name, str) for name in values["class_names"]):
-            raise UserError("action table: expected class names as text")
-        return cls(**{key: tuple(tiers) for key, tiers in values.items()})
+        return cls(**parts_of("action table", values))
+
+
+def check_class_names(table: str, names: tuple[str, ...]) -> None:
+    """Raise UserError, naming the kind of table, where there are none or one comes twice."""
+    if not names or len(set(names)) != len(names):
+        raise UserError(f"{table}: class names are {names}; expected at least one, each once")
+
+
+def tiers_of(action: Ints, nvec: Ints, meaning: str) -> Ints:
+    """The tier indices [D] of an action; UserError where they are none below `nvec` [D]."""
+    index = np.asarray(action)
+    if index.shape != nvec.shape or not np.issubdtype(index.dtype, np.integer):
+        raise UserError(
+            f"action of shape {index.shape} and type {index.dtype}; expected {len(nvec)} whole "
+            f"numbers, {meaning}"
+        )
+    if (index < 0).any() or (index >= nvec).any():
+        raise UserError(
+            f"action {index.tolist()} is outside the table; expected entries from 0 to below "
+            f"{nvec.tolist()}"
+        )
+    return index
+
+
+def parts_of(table: str, values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """A table's parts by name, from a manifest's lists. Raises UserError where they are none."""
+    if not all(isinstance(part, list) for part in values.values()):
+        raise UserError(f"{table}: expected a list under every key")
+    if not all(isinstance(name, str) for name in values["class_names"]):
+        raise UserError(f"{table}: expected class names as text")
+    return {key: tuple(part) for key, part in values.items()}
 
 
 def sized_tiers(class_names: tuple[str, ...]) -> ActionTable:

@@ -14,29 +14,25 @@ from numba import njit
 from engine.protocol import Bools, Floats, Ints, View
 from policies.actions import PlanByClass
 from policies.features import (
-    _CLASS_FEATURES,
-    _ENGINE_FEATURES,
-    _LOG_TOPS,
-    _PREVIOUS,
-    _SLACK_MIN,
-    POSITIONS,
-    SINCE_ITERATIONS,
-    SLACK_TOKENS,
-    Observation,
-    _engine_wide,
-    _look,
-    _lowest,
-    class_token_s,
-)
-from policies.fleet_features import (
     ACCEPTANCE,
+    BY_CLASS,
     EVIDENCE,
+    LOG_TOPS,
+    POSITIONS,
+    PREVIOUS,
     QUEUED,
     REMAINING,
     SINCE,
-    SINCE_LOGS,
-    _scale_class,
+    SINCE_ITERATIONS,
+    SLACK_MIN,
+    SLACK_TOKENS,
+    Observation,
+    class_token_s,
+    engine_wide,
+    lowest,
+    past_of,
 )
+from policies.fleet_features import SINCE_LOGS, scale_class
 from policies.predicted_cost import predicted_steps
 from policies.shifts import Shifts
 
@@ -46,8 +42,8 @@ def observe_compiled(
 ) -> Observation:
     """As `policies.features.observe`."""
     n_classes, limits = len(view.class_names), view.limits
-    size = n_classes * len(_CLASS_FEATURES)
-    out, count = np.zeros(size + len(_ENGINE_FEATURES)), np.zeros(n_classes, np.int64)
+    low, size = lowest(n_classes), n_classes * BY_CLASS
+    out, count = np.zeros(len(low)), np.zeros(n_classes, np.int64)
     block = out[:size].reshape(n_classes, -1)
     _fill_classes(
         view.active,
@@ -64,13 +60,13 @@ def observe_compiled(
         block,
     )
     plan = np.array(previous)
-    block[:, _PREVIOUS:_SLACK_MIN] = plan.T / (*limits[1:], 1.0)
-    arrivals, since = _look(view, shifts, block)
+    block[:, PREVIOUS:SLACK_MIN] = plan.T / (*limits[1:], 1.0)
+    arrivals, since = past_of(view, shifts, block)
     _fill_tails(
         view.queued, view.oldest_queued_s, class_token_s(view), np.array((arrivals, since)), block
     )
-    out[size:] = _engine_wide(view, count.tolist(), predicted_steps(view, plan))
-    np.minimum(np.maximum(out, _lowest(n_classes), out=out), 1.0, out=out)
+    out[size:] = engine_wide(view, count.tolist(), predicted_steps(view, plan))
+    np.minimum(np.maximum(out, low, out=out), 1.0, out=out)
     return out.astype(np.float32)
 
 
@@ -94,7 +90,7 @@ def _fill_classes(
     Of the tails the means stand there unscaled, and iterations since a position was proposed.
     """
     held = min(POSITIONS, proposed.shape[1])
-    block[:, _SLACK_MIN] = SINCE_ITERATIONS
+    block[:, SLACK_MIN] = SINCE_ITERATIONS
     block[:, SINCE:REMAINING] = SINCE_ITERATIONS
     for s in range(len(active)):
         if not active[s]:
@@ -111,7 +107,7 @@ def _fill_classes(
         of[1] += slack
         of[2] += slack < 0
         of[3] += draft_confidence[s]
-        of[_SLACK_MIN] = _least(of[_SLACK_MIN], slack)
+        of[SLACK_MIN] = _least(of[SLACK_MIN], slack)
         of[REMAINING] += remaining_tokens[s]
         of[REMAINING + 1] += context_tokens[s]
         for d in range(held):
@@ -119,7 +115,7 @@ def _fill_classes(
             of[EVIDENCE + d] += proposed[s, d]
             of[SINCE + d] = min(of[SINCE + d], float(since_proposed[s, d]))
     for c in range(len(count)):
-        _scale_class(block[c], count[c], slots)
+        scale_class(block[c], count[c], slots)
 
 
 @njit(cache=True, error_model="numpy")
@@ -135,13 +131,13 @@ def _fill_tails(
             tails[i] = SINCE_LOGS[int(tails[i])]
         for i in range(POSITIONS, len(tails)):
             value = 0.0 if tails[i] < 0.0 else tails[i]
-            tails[i] = log1p(value) / _LOG_TOPS[i]
+            tails[i] = log1p(value) / LOG_TOPS[i]
 
 
 def load_kernels() -> None:
     """Call them with nothing, so that loading them is charged to no decision."""
     whole, one, trees = np.zeros(1, np.int64), np.zeros(1), np.zeros((1, 1))
-    nobody, block = np.zeros(1, np.bool_), np.zeros((1, len(_CLASS_FEATURES)))
+    nobody, block = np.zeros(1, np.bool_), np.zeros((1, BY_CLASS))
     since = np.zeros((1, 1), np.int64)
     _fill_classes(nobody, whole, one, one, whole, whole, trees, trees, since, 1, whole, block)
     _fill_tails(whole, one, one + 1, np.zeros((2, 1)), block)

@@ -30,7 +30,8 @@ def load_exported(folder: str | Path) -> LearnedController:
                 f"{folder}: {path.name} is not named in the manifest, so nobody knows whether it "
                 "runs code; remove it, or export the controller again"
             )
-    if is_untrained(controller):
+    training = controller.manifest.training
+    if training.get("updates") == 0 and training.get("imitated") is None:
         raise UserError(
             f"{folder}: was exported before its first update, so it has learned nothing; train for "
             "longer and export it again"
@@ -38,9 +39,3 @@ def load_exported(folder: str | Path) -> LearnedController:
     load_kernels()
     controller.features_of = observe_compiled
     return controller
-
-
-def is_untrained(controller: LearnedController) -> bool:
-    """Whether the manifest says that nothing was learned: no update, and nobody imitated."""
-    training = controller.manifest.training
-    return training.get("updates") == 0 and training.get("imitated") is None

@@ -42,11 +42,13 @@ class Feature(NamedTuple):
     source: str  # the View's fields (or the plan's) that it is computed from
 
 
-def _log_unit(what: str, top: int) -> str:
+def log_unit(what: str, top: int) -> str:
+    """The unit of a long tail that reaches 1 at `top`."""
     return f"log1p({what}) / log1p({top})"
 
 
-def _by_position(name: str, unit: str, source: str) -> tuple[tuple[str, str, float, str], ...]:
+def by_position(name: str, unit: str, source: str) -> tuple[tuple[str, str, float, str], ...]:
+    """A row for each tree position that is described."""
     return tuple((f"{name}_{p}", unit, 0.0, source) for p in range(1, POSITIONS + 1))
 
 
@@ -57,8 +59,8 @@ _LINEAR: tuple[tuple[str, str, float, str], ...] = (
     ("slack_mean", f"tokens / {SLACK_TOKENS}", -1.0, "slack_tokens"),
     ("late", "share of the class's requests", 0.0, "slack_tokens"),
     ("draft_confidence", "probability", 0.0, "draft_confidence"),
-    *_by_position("acceptance", "(accepted + 0.5) / (proposed + 1)", "accepted, proposed"),
-    *_by_position("evidence", f"proposed / (proposed + {EVIDENCE_HALF:g})", "proposed"),
+    *by_position("acceptance", "(accepted + 0.5) / (proposed + 1)", "accepted, proposed"),
+    *by_position("evidence", f"proposed / (proposed + {EVIDENCE_HALF:g})", "proposed"),
     ("previous_depth", "share of the limit", 0.0, "previous plan"),
     ("previous_width", "share of the limit", 0.0, "previous plan"),
     ("previous_nodes", "share of the limit", 0.0, "previous plan"),
@@ -68,20 +70,20 @@ _LINEAR: tuple[tuple[str, str, float, str], ...] = (
 # Long tails, scaled by logarithm; the tops belong to the units.
 _TOPS = (*(SINCE_ITERATIONS,) * POSITIONS, 1023, 8191, 255, 4095, 255, 4095)
 _LOGARITHMIC: tuple[tuple[str, str, float, str], ...] = (
-    *_by_position("since", _log_unit("iterations", SINCE_ITERATIONS), "since_proposed"),
-    ("remaining_mean", _log_unit("tokens", 1023), 0.0, "remaining_tokens"),
-    ("context_mean", _log_unit("tokens", 8191), 0.0, "context_tokens"),
-    ("queued", _log_unit("requests", 255), 0.0, "queued"),
-    ("queue_age", _log_unit("TPOT objectives", 4095), 0.0, "oldest_queued_s"),
+    *by_position("since", log_unit("iterations", SINCE_ITERATIONS), "since_proposed"),
+    ("remaining_mean", log_unit("tokens", 1023), 0.0, "remaining_tokens"),
+    ("context_mean", log_unit("tokens", 8191), 0.0, "context_tokens"),
+    ("queued", log_unit("requests", 255), 0.0, "queued"),
+    ("queue_age", log_unit("TPOT objectives", 4095), 0.0, "oldest_queued_s"),
     (
         "arrivals",
-        _log_unit(f"requests in {SPAN_TOKEN_TIMES:g} unloaded TPOTs", 255),
+        log_unit(f"requests in {SPAN_TOKEN_TIMES:g} unloaded TPOTs", 255),
         0.0,
         "request, queued, clock_s of all views",
     ),
     (
         "since_shift",
-        _log_unit("unloaded TPOTs", 4095),
+        log_unit("unloaded TPOTs", 4095),
         0.0,
         "request, queued, accepted, proposed, clock_s of all views",
     ),
@@ -90,30 +92,30 @@ _CLASS_FEATURES = (*_LINEAR, *_LOGARITHMIC)
 _ENGINE_FEATURES: tuple[tuple[str, str, float, str], ...] = (
     ("running", "share of slots", 0.0, "active"),
     ("prefilling", "share of slots", 0.0, "prefilling"),
-    ("queued", _log_unit("requests", 255), 0.0, "queued"),
+    ("queued", log_unit("requests", 255), 0.0, "queued"),
     ("kv_free", "share of cache rows", 0.0, "kv_free_tokens, kv_total_tokens"),
-    ("memory", _log_unit("GiB", 1023), 0.0, "memory_bytes"),
-    ("power", _log_unit("watts", 16383), 0.0, "power_watts"),
+    ("memory", log_unit("GiB", 1023), 0.0, "memory_bytes"),
+    ("power", log_unit("watts", 16383), 0.0, "power_watts"),
     ("power_cap", "share of the cap, 0 without one", 0.0, "power_watts, power_cap_watts"),
     ("power_is_measured", "flag", 0.0, "power_is_measured"),
-    ("iteration", _log_unit("unloaded TPOTs", 63), 0.0, "iteration_s, unloaded_tpot_s"),
-    ("ordinary_step", _log_unit("unloaded TPOTs", 63), 0.0, "pricing; 0 without a profile"),
+    ("iteration", log_unit("unloaded TPOTs", 63), 0.0, "iteration_s, unloaded_tpot_s"),
+    ("ordinary_step", log_unit("unloaded TPOTs", 63), 0.0, "pricing; 0 without a profile"),
     (
         "previous_step",
-        _log_unit("unloaded TPOTs", 63),
+        log_unit("unloaded TPOTs", 63),
         0.0,
         "pricing of the previous plan; 0 without a profile",
     ),
     (
         "load",
-        _log_unit("tokens demanded in an ordinary step / its tokens", 15),
+        log_unit("tokens demanded in an ordinary step / its tokens", 15),
         0.0,
         "class_tpot_objective_s, pricing; 0 without a profile",
     ),
     ("is_priced", "flag", 0.0, "pricing"),
 )
-_LOG_TOPS = np.log1p(np.array(_TOPS, dtype=np.float64))
-_LOG_STEPS, _LOG_LOAD = math.log1p(63), math.log1p(15)
+LOG_TOPS = np.log1p(np.array(_TOPS, dtype=np.float64))
+LOG_STEPS, LOG_LOAD = math.log1p(63), math.log1p(15)
 # Columns of what is summed by class, slot by slot: slack, late and confidence; accepted, proposed,
 # and proposed again, as the two fractions need them; remaining and context.
 _FRACTIONS = 3
@@ -121,8 +123,15 @@ _TOKENS = _FRACTIONS + 3 * POSITIONS
 _COLUMNS = np.arange(_TOKENS + 2)
 _ABOVE = np.repeat([0.5, 0.0], POSITIONS)
 _BELOW = np.repeat([1.0, EVIDENCE_HALF], POSITIONS)
-_PREVIOUS = _FRACTIONS + 1 + 2 * POSITIONS
-_SLACK_MIN = len(_LINEAR) - 1
+# Where features of a class begin.
+ACCEPTANCE = 1 + _FRACTIONS
+EVIDENCE = ACCEPTANCE + POSITIONS
+PREVIOUS = EVIDENCE + POSITIONS
+SINCE = len(_LINEAR)  # the first of the tails
+SLACK_MIN = SINCE - 1
+REMAINING = SINCE + POSITIONS
+QUEUED = REMAINING + 2
+BY_CLASS = len(_CLASS_FEATURES)
 
 
 def feature_table(class_names: Sequence[str]) -> tuple[Feature, ...]:
@@ -177,26 +186,26 @@ def observe(view: View, previous: PlanByClass, shifts: Shifts | None = None) -> 
     sums, least = _over_slots(view, slo_class)
     plan = np.array(previous)
 
-    size = n_classes * len(_CLASS_FEATURES)
-    out = np.empty(size + len(_ENGINE_FEATURES))
+    low, size = lowest(n_classes), n_classes * BY_CLASS
+    out = np.empty(len(low))
     block = out[:size].reshape(n_classes, -1)
-    tails = block[:, len(_LINEAR) :]
+    tails = block[:, SINCE:]
     most = np.maximum(count, 1)[:, None]
     block[:, 0] = count / limits.slots
-    np.divide(sums[:, :_FRACTIONS], most, out=block[:, 1 : _FRACTIONS + 1])
+    np.divide(sums[:, :_FRACTIONS], most, out=block[:, 1:ACCEPTANCE])
     above = sums[:, _FRACTIONS : _TOKENS - POSITIONS] + _ABOVE
     below = sums[:, _FRACTIONS + POSITIONS : _TOKENS] + _BELOW
-    np.divide(above, below, out=block[:, _FRACTIONS + 1 : _PREVIOUS])
-    block[:, _PREVIOUS:_SLACK_MIN] = plan.T / (*limits[1:], 1.0)
+    np.divide(above, below, out=block[:, ACCEPTANCE:PREVIOUS])
+    block[:, PREVIOUS:SLACK_MIN] = plan.T / (*limits[1:], 1.0)
     tails[:, :POSITIONS] = least[:, 1:]
     np.divide(sums[:, _TOKENS:], most, out=tails[:, POSITIONS : POSITIONS + 2])
     ages = view.oldest_queued_s / class_token_s(view)
-    tails[:, POSITIONS + 2 :] = np.array((view.queued, ages, *_look(view, shifts, block))).T
-    block[:, _SLACK_MIN] = least[:, 0] * (count > 0)
+    tails[:, POSITIONS + 2 :] = np.array((view.queued, ages, *past_of(view, shifts, block))).T
+    block[:, SLACK_MIN] = least[:, 0] * (count > 0)
     np.log1p(np.maximum(tails, 0.0, out=tails), out=tails)
-    tails /= _LOG_TOPS
-    out[size:] = _engine_wide(view, count.tolist(), predicted_steps(view, plan))
-    np.minimum(np.maximum(out, _lowest(n_classes), out=out), 1.0, out=out)
+    tails /= LOG_TOPS
+    out[size:] = engine_wide(view, count.tolist(), predicted_steps(view, plan))
+    np.minimum(np.maximum(out, low, out=out), 1.0, out=out)
     return out.astype(np.float32)
 
 
@@ -207,7 +216,7 @@ def class_token_s(view: View) -> Floats:
 
 
 @cache
-def _lowest(n_classes: int) -> Floats:
+def lowest(n_classes: int) -> Floats:
     """[F] lower bounds; to be read."""
     by_class = [low for _, _, low, _ in _CLASS_FEATURES]
     return np.array(by_class * n_classes + [low for _, _, low, _ in _ENGINE_FEATURES])
@@ -245,23 +254,22 @@ def _over_slots(view: View, slo_class: Ints) -> tuple[Floats, Floats]:
     return sums.reshape(classes + 1, -1)[:classes], least[:classes]
 
 
-def _look(view: View, shifts: Shifts | None, block: Floats) -> tuple[list[float], list[float]]:
+def past_of(view: View, shifts: Shifts | None, block: Floats) -> tuple[list[float], list[float]]:
     """By class, arrivals and time since a shift, unscaled, when `shifts` has seen the view.
 
     `block` [C, …] holds acceptance, its evidence and the iterations since a proposal.
     """
     if shifts is None:
         return [0.0] * len(block), [float(_TOPS[-1])] * len(block)
-    first, token_s = _FRACTIONS + 1, view.unloaded_tpot_s
-    evidence, since = first + POSITIONS, len(_LINEAR)
-    shifts.look(view, *(block[:, i].tolist() for i in (first, evidence, since)))
+    token_s = view.unloaded_tpot_s
+    shifts.look(view, *(block[:, i].tolist() for i in (ACCEPTANCE, EVIDENCE, SINCE)))
     return (
         [rate_hz * (SPAN_TOKEN_TIMES * token_s) for rate_hz in shifts.rate_hz],
         [(view.clock_s - changed_s) / token_s for changed_s in shifts.changed_s],
     )
 
 
-def _engine_wide(view: View, count: list[int], steps_s: tuple[float, float]) -> tuple[float, ...]:
+def engine_wide(view: View, count: list[int], steps_s: tuple[float, float]) -> tuple[float, ...]:
     """The features of the engine as a whole, in the order of `_ENGINE_FEATURES`.
 
     `count` [C] requests decode; `steps_s` are those of `predicted_steps`.
@@ -280,9 +288,9 @@ def _engine_wide(view: View, count: list[int], steps_s: tuple[float, float]) -> 
         math.log1p(view.power_watts) / math.log1p(16383),
         view.power_watts / view.power_cap_watts,
         float(view.power_is_measured),
-        math.log1p(view.iteration_s / token_s) / _LOG_STEPS,
-        math.log1p(ordinary_s / token_s) / _LOG_STEPS,
-        math.log1p(planned_s / token_s) / _LOG_STEPS,
-        math.log1p(demand_hz * ordinary_s / max(running, 1)) / _LOG_LOAD,
+        math.log1p(view.iteration_s / token_s) / LOG_STEPS,
+        math.log1p(ordinary_s / token_s) / LOG_STEPS,
+        math.log1p(planned_s / token_s) / LOG_STEPS,
+        math.log1p(demand_hz * ordinary_s / max(running, 1)) / LOG_LOAD,
         float(view.pricing is not None),
     )

@@ -21,30 +21,27 @@ from engine.replay.fleet.fleet import Fleet
 from engine.replay.fleet.pressure import age_all
 from engine.replay.fleet.state import FleetPlan, FleetState, Record
 from policies.features import (
-    _FRACTIONS,
-    _LINEAR,
-    _LOG_LOAD,
-    _LOG_STEPS,
-    _LOG_TOPS,
-    _PREVIOUS,
-    _SLACK_MIN,
+    ACCEPTANCE,
+    BY_CLASS,
+    EVIDENCE,
     EVIDENCE_HALF,
+    LOG_LOAD,
+    LOG_STEPS,
+    LOG_TOPS,
     POSITIONS,
+    PREVIOUS,
+    QUEUED,
+    REMAINING,
+    SINCE,
     SINCE_ITERATIONS,
+    SLACK_MIN,
     SLACK_TOKENS,
-    feature_table,
 )
 from policies.fleet_shifts import FleetShifts, look
 from policies.shifts import SPAN_TOKEN_TIMES
 
-ACCEPTANCE = _FRACTIONS + 1
-EVIDENCE = ACCEPTANCE + POSITIONS
-SINCE = len(_LINEAR)  # the first of the tails
-REMAINING = SINCE + POSITIONS
-QUEUED = REMAINING + 2
-BY_CLASS = SINCE + len(_LOG_TOPS)
 # Looked up: an observation has so many of them that computing logarithms would be felt.
-SINCE_LOGS = np.array([log1p(n) / _LOG_TOPS[0] for n in range(SINCE_ITERATIONS + 1)])
+SINCE_LOGS = np.array([log1p(n) / LOG_TOPS[0] for n in range(SINCE_ITERATIONS + 1)])
 LOG_QUEUED, LOG_WATTS = log1p(255), log1p(16383)
 
 
@@ -59,20 +56,17 @@ class Scales(NamedTuple):
     memory: float  # the feature itself: a replica's memory never changes
 
 
-class FleetObserver:
-    """What observations of one fleet's replicas hold, and how they are scaled."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.features = feature_table(fleet.classes.names)
-        limits = fleet.limits
-        self.scales = Scales(
-            limits.max_depth,
-            limits.max_width,
-            limits.max_nodes,
-            fleet.kv_tokens,
-            fleet.unloaded_tpot_s,
-            log1p(fleet.memory_bytes / 2**30) / log1p(1023),
-        )
+def scales_of(fleet: Fleet) -> Scales:
+    """Those of one fleet's replicas."""
+    limits = fleet.limits
+    return Scales(
+        limits.max_depth,
+        limits.max_width,
+        limits.max_nodes,
+        fleet.kv_tokens,
+        fleet.unloaded_tpot_s,
+        log1p(fleet.memory_bytes / 2**30) / log1p(1023),
+    )
 
 
 class Scratch(NamedTuple):
@@ -114,11 +108,11 @@ def observe_replica(
     running, prefilling, held = _sum_slots(r, fleet, block, count)
     age_queue(r, fleet, oldest_s)
     for c in range(n_classes):
-        _scale_class(block[c], count[c], slots)
-        block[c, _PREVIOUS] = previous.depth[r, c] / scales.max_depth
-        block[c, _PREVIOUS + 1] = previous.width[r, c] / scales.max_width
-        block[c, _PREVIOUS + 2] = previous.nodes[r, c] / scales.max_nodes
-        block[c, _PREVIOUS + 3] = 1.0
+        scale_class(block[c], count[c], slots)
+        block[c, PREVIOUS] = previous.depth[r, c] / scales.max_depth
+        block[c, PREVIOUS + 1] = previous.width[r, c] / scales.max_width
+        block[c, PREVIOUS + 2] = previous.nodes[r, c] / scales.max_nodes
+        block[c, PREVIOUS + 3] = 1.0
         tree[0, c] = min(previous.depth[r, c], scales.max_depth)
         tree[1, c] = min(previous.width[r, c], scales.max_width)
         tree[2, c] = min(previous.nodes[r, c], scales.max_nodes)
@@ -127,8 +121,8 @@ def observe_replica(
     for c in range(n_classes):
         _scale_tails(r, c, fleet, shifts, oldest_s[c], scales.unloaded_tpot_s, block[c, SINCE:])
         for i in range(BY_CLASS):
-            low = -1.0 if i == 1 or i == _SLACK_MIN else 0.0
-            block[c, i] = _inside(block[c, i], low)
+            low = -1.0 if i == 1 or i == SLACK_MIN else 0.0
+            block[c, i] = inside(block[c, i], low)
     rest = exact[n_classes * BY_CLASS :]
     _fill_engine(fleet.replicas[r], running, prefilling, held, scales, slots, rest)
     rest[2] = log1p(fleet.queued[r].sum()) / LOG_QUEUED
@@ -137,12 +131,12 @@ def observe_replica(
     demand_hz = 0.0
     for c in range(n_classes):
         demand_hz += count[c] / fleet.classes[c].tpot_s
-    rest[9] = log1p(ordinary_s / scales.unloaded_tpot_s) / _LOG_STEPS
-    rest[10] = log1p(planned_s / scales.unloaded_tpot_s) / _LOG_STEPS
-    rest[11] = log1p(demand_hz * ordinary_s / max(running, 1)) / _LOG_LOAD
+    rest[9] = log1p(ordinary_s / scales.unloaded_tpot_s) / LOG_STEPS
+    rest[10] = log1p(planned_s / scales.unloaded_tpot_s) / LOG_STEPS
+    rest[11] = log1p(demand_hz * ordinary_s / max(running, 1)) / LOG_LOAD
     rest[12] = 1.0  # a fleet has a profile
     for i in range(len(rest)):
-        rest[i] = _inside(rest[i], 0.0)
+        rest[i] = inside(rest[i], 0.0)
     finite = True
     for i in range(len(exact)):
         out[i] = exact[i]
@@ -160,7 +154,7 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
     positions = min(POSITIONS, history.proposed.shape[2])
     block[:] = 0.0
     count[:] = 0
-    block[:, _SLACK_MIN] = SINCE_ITERATIONS
+    block[:, SLACK_MIN] = SINCE_ITERATIONS
     block[:, SINCE:REMAINING] = SINCE_ITERATIONS
     running = prefilling = held = 0
     for s in range(fleet.slots.shape[1]):
@@ -178,7 +172,7 @@ def _sum_slots(r: int, fleet: FleetState, block: Floats, count: Ints) -> tuple[i
         of[1] += slack
         of[2] += slack < 0
         of[3] += slot.draft_confidence
-        of[_SLACK_MIN] = min(of[_SLACK_MIN], slack)
+        of[SLACK_MIN] = min(of[SLACK_MIN], slack)
         of[REMAINING] += slot.max_tokens - slot.emitted
         of[REMAINING + 1] += slot.context
         for d in range(positions):
@@ -227,14 +221,14 @@ def age_queue(r: int, fleet: FleetState, oldest_s: Floats) -> None:
 
 
 @njit(**INNER, error_model="numpy")
-def _scale_class(of: Floats, count: int, slots: int) -> None:
+def scale_class(of: Floats, count: int, slots: int) -> None:
     """From a class's sums to its features, but for the previous plan, the queue and logarithms."""
     most = max(count, 1)
     of[0] = count / slots
     of[1] /= most
     of[2] /= most
     of[3] /= most
-    of[_SLACK_MIN] = of[_SLACK_MIN] if count > 0 else 0.0
+    of[SLACK_MIN] = of[SLACK_MIN] if count > 0 else 0.0
     of[REMAINING] /= most
     of[REMAINING + 1] /= most
     for d in range(POSITIONS):
@@ -262,7 +256,7 @@ def _scale_tails(
     for i in range(POSITIONS):
         tails[i] = SINCE_LOGS[int(tails[i])]
     for i in range(POSITIONS, len(tails)):
-        tails[i] = log1p(max(tails[i], 0.0)) / _LOG_TOPS[i]
+        tails[i] = log1p(max(tails[i], 0.0)) / LOG_TOPS[i]
 
 
 @njit(**INNER, error_model="numpy")
@@ -335,11 +329,11 @@ def _fill_engine(
     out[4] = scales.memory
     out[5] = log1p(replica.watts) / LOG_WATTS
     out[7] = 0.0  # power is modelled
-    out[8] = log1p(replica.iteration_s / scales.unloaded_tpot_s) / _LOG_STEPS
+    out[8] = log1p(replica.iteration_s / scales.unloaded_tpot_s) / LOG_STEPS
 
 
 @njit(**INNER)
-def _inside(value: float, low: float) -> float:
+def inside(value: float, low: float) -> float:
     """Clipped to [low, 1]; what is not a number stays none."""
     if value < low:
         return low

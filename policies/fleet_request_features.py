@@ -15,15 +15,8 @@ from engine.kernels.inner import BORROWED, INNER
 from engine.protocol import Floats
 from engine.replay.fleet.state import FleetState, Record
 from policies.features import EVIDENCE_HALF, POSITIONS, SINCE_ITERATIONS, SLACK_TOKENS
-from policies.fleet_features import SINCE_LOGS, slack_tokens
-from policies.request_features import (
-    _LOG_TOPS,
-    ACCEPTANCE,
-    CLASS,
-    EVIDENCE,
-    SINCE,
-    TAILS,
-)
+from policies.fleet_features import SINCE_LOGS, inside, slack_tokens
+from policies.request_features import ACCEPTANCE, CLASS, EVIDENCE, LOG_TOPS, SINCE, TAILS
 
 
 @njit(**BORROWED)
@@ -50,12 +43,7 @@ def show_requests(
             _show_slot(slot, clock_s, unloaded_tpot_s, exact)
             _show_history(r, s, fleet, exact)
             for i in range(rows.shape[2]):
-                low = -1.0 if i == 0 else 0.0
-                value = exact[i]
-                if value < low:
-                    value = low
-                elif value > 1.0:
-                    value = 1.0
+                value = inside(exact[i], -1.0 if i == 0 else 0.0)
                 rows[r, s, i] = value
                 finite &= np.isfinite(value)
     return finite
@@ -75,7 +63,7 @@ def _show_slot(slot: Record, clock_s: float, unloaded_tpot_s: float, out: Floats
     out[TAILS + 3] = (clock_s - slot.first_token_s) / unloaded_tpot_s
     out[TAILS + 4] = (slot.admitted_s - slot.arrival_s) / unloaded_tpot_s
     for i in range(SINCE - TAILS):
-        out[TAILS + i] = log1p(max(out[TAILS + i], 0.0)) / _LOG_TOPS[i]
+        out[TAILS + i] = log1p(max(out[TAILS + i], 0.0)) / LOG_TOPS[i]
 
 
 @njit(**INNER, error_model="numpy")

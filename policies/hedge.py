@@ -40,7 +40,7 @@ not looked at: compare `slack-priced`.
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,12 +58,12 @@ from engine.protocol import (
     Limits,
     Outcome,
     Plan,
-    Tabulated,
     View,
     uniform_plan,
 )
 from policies.parameters import check_whole
 from policies.spelling import spelled
+from policies.step_prices import required_tables
 from policies.tunable import Declared, Tunable
 
 Shape = tuple[int, int, int]
@@ -143,7 +143,6 @@ class Hedge(Controller):
         self._member, self._rank = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._kept = np.zeros(shape, np.bool_)
         self._candidates: Candidates | None = None  # of the iteration under way
-        self._priced_by: type | None = None
         _warm_up()
 
     def plan(self, view: View) -> Plan:
@@ -188,16 +187,8 @@ class Hedge(Controller):
 
     def _price(self, view: View, requests: int) -> None:
         """Seconds of a step of each shape."""
-        pricing = view.pricing
-        if type(pricing) is not self._priced_by:  # asking a protocol anew takes long
-            if not isinstance(pricing, Tabulated):
-                raise UserError(
-                    f"{self.name} needs a hardware profile; measure one with "
-                    "`python -m engine.profile`"
-                )
-            self._priced_by = type(pricing)
         nodes = min(requests * int(self._shape[:, 2].max()), MOST_NODES)
-        table = cast(Tabulated, pricing).table(nodes, self._widths)
+        table = required_tables(view, self.name).table(nodes, self._widths)
         if self._request_s == 0.0:
             self._tokens, self._request_s = PRIOR, PRIOR * float(table.ordinary_s[requests])
         shape_seconds(

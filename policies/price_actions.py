@@ -20,7 +20,14 @@ import numpy as np
 
 from engine.errors import UserError
 from engine.protocol import Floats, Ints
-from policies.actions import SHARES, Actor, PlanByClass
+from policies.actions import (
+    SHARES,
+    Actor,
+    PlanByClass,
+    check_class_names,
+    parts_of,
+    tiers_of,
+)
 
 ENGINE_WIDE = ("reading", "running")
 """What is chosen once for all classes, behind the weights in an action."""
@@ -49,11 +56,7 @@ class PriceActions:
     """Share of the slots that may be held."""
 
     def __post_init__(self) -> None:
-        if not self.class_names or len(set(self.class_names)) != len(self.class_names):
-            raise UserError(
-                f"price actions: class names are {self.class_names}; expected at least one, each "
-                "once"
-            )
+        check_class_names("price actions", self.class_names)
         for name in ("weights", *ENGINE_WIDE):
             tiers = getattr(self, name)
             numbers = all(type(t) in (int, float) and 0 < t < math.inf for t in tiers)
@@ -94,19 +97,9 @@ class PriceActions:
 
     def decode(self, action: Ints) -> Prices:
         """From tier indices [C + 2] to factors. Raises UserError outside the table."""
-        index, tiers = np.asarray(action), self._tiers
-        if index.shape != (len(tiers),) or not np.issubdtype(index.dtype, np.integer):
-            raise UserError(
-                f"action of shape {index.shape} and type {index.dtype}; expected {len(tiers)} "
-                "whole numbers, one for each class, for reading and for running"
-            )
-        chosen = index.tolist()
-        if not all(0 <= i < len(of) for i, of in zip(chosen, tiers, strict=True)):
-            raise UserError(
-                f"action {chosen} is outside the table; expected entries from 0 to below "
-                f"{self.nvec.tolist()}"
-            )
-        *weight, reading, running = (of[i] for i, of in zip(chosen, tiers, strict=True))
+        index = tiers_of(action, self.nvec, "one for each class, for reading and for running")
+        chosen = zip(index.tolist(), self._tiers, strict=True)
+        *weight, reading, running = (tiers[i] for i, tiers in chosen)
         return Prices(np.array(weight, dtype=np.float64), float(reading), float(running))
 
     def figures(self, action: Ints) -> dict[str, float]:
@@ -129,13 +122,10 @@ class PriceActions:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PriceActions:
         """The table that `to_dict` described. Raises UserError for anything else."""
-        keys = {"class_names", "weights", *ENGINE_WIDE}
-        if set(values) != {"kind", *keys} or values["kind"] != cls.kind:
+        keys = {"kind", "class_names", "weights", *ENGINE_WIDE}
+        if set(values) != keys or values["kind"] != cls.kind:
             raise UserError(
-                f"price actions: got {sorted(values)}; expected the keys {sorted({'kind', *keys})}"
+                f"price actions: got {sorted(values)}; expected the keys {sorted(keys)}"
             )
-        if not all(isinstance(values[key], list) for key in keys):
-            raise UserError("price actions: expected a list under every key but kind")
-        if not all(isinstance(name, str) for name in values["class_names"]):
-            raise UserError("price actions: expected class names as text")
-        return cls(**{key: tuple(values[key]) for key in keys})
+        parts = {key: part for key, part in values.items() if key != "kind"}
+        return cls(**parts_of("price actions", parts))

@@ -21,8 +21,8 @@ from policies.features import (
     SLACK_TOKENS,
     Feature,
     Observation,
-    _by_position,
-    _log_unit,
+    by_position,
+    log_unit,
 )
 
 # name, unit, low, source, as in `policies.features`; the class's one-hot stands behind them all.
@@ -30,19 +30,19 @@ _LINEAR: tuple[tuple[str, str, float, str], ...] = (
     ("slack", f"tokens / {SLACK_TOKENS}", -1.0, "slack_tokens"),
     ("pace", "unloaded TPOT / objective, 0 without one", 0.0, "tpot_objective_s"),
     ("draft_confidence", "probability", 0.0, "draft_confidence"),
-    *_by_position("acceptance", "(accepted + 0.5) / (proposed + 1)", "accepted, proposed"),
-    *_by_position("evidence", f"proposed / (proposed + {EVIDENCE_HALF:g})", "proposed"),
+    *by_position("acceptance", "(accepted + 0.5) / (proposed + 1)", "accepted, proposed"),
+    *by_position("evidence", f"proposed / (proposed + {EVIDENCE_HALF:g})", "proposed"),
 )
 _TOPS = (1023, 8191, 1023, 4095, 4095, *(SINCE_ITERATIONS,) * POSITIONS)
 _LOGARITHMIC: tuple[tuple[str, str, float, str], ...] = (
-    ("remaining", _log_unit("tokens", 1023), 0.0, "remaining_tokens"),
-    ("context", _log_unit("tokens", 8191), 0.0, "context_tokens"),
-    ("emitted", _log_unit("tokens", 1023), 0.0, "tokens_out"),
-    ("age", _log_unit("unloaded TPOTs", 4095), 0.0, "decode_time_s"),
-    ("queue_age", _log_unit("unloaded TPOTs", 4095), 0.0, "queue_age_s"),
-    *_by_position("since", _log_unit("iterations", SINCE_ITERATIONS), "since_proposed"),
+    ("remaining", log_unit("tokens", 1023), 0.0, "remaining_tokens"),
+    ("context", log_unit("tokens", 8191), 0.0, "context_tokens"),
+    ("emitted", log_unit("tokens", 1023), 0.0, "tokens_out"),
+    ("age", log_unit("unloaded TPOTs", 4095), 0.0, "decode_time_s"),
+    ("queue_age", log_unit("unloaded TPOTs", 4095), 0.0, "queue_age_s"),
+    *by_position("since", log_unit("iterations", SINCE_ITERATIONS), "since_proposed"),
 )
-_LOG_TOPS = np.log1p(np.array(_TOPS, dtype=np.float64))
+LOG_TOPS = np.log1p(np.array(_TOPS, dtype=np.float64))
 ACCEPTANCE, TAILS = 3, len(_LINEAR)
 EVIDENCE, SINCE = ACCEPTANCE + POSITIONS, TAILS + 5
 CLASS = TAILS + len(_TOPS)
@@ -84,7 +84,7 @@ def observe_requests(view: View) -> tuple[Observation, Observation]:
     since[:] = SINCE_ITERATIONS
     since[:, :held] = view.since_proposed[rows, :held]
     np.log1p(np.maximum(tails, 0.0, out=tails), out=tails)
-    tails /= _LOG_TOPS
+    tails /= LOG_TOPS
     found[np.arange(count), CLASS + view.slo_class[rows]] = 1.0
     np.minimum(np.maximum(found[:, 0], -1.0, out=found[:, 0]), 1.0, out=found[:, 0])
     np.minimum(np.maximum(found[:, 1:], 0.0, out=found[:, 1:]), 1.0, out=found[:, 1:])

@@ -40,7 +40,7 @@ two, since whatever is forecast may have changed.
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,13 +58,13 @@ from engine.protocol import (
     Outcome,
     Plan,
     PriceTable,
-    Tabulated,
     View,
 )
 from policies.forecast import FIRST, KEEP, PRIOR, SIBLINGS, Forecast
 from policies.goodput_batch import GoodputBatch
 from policies.prompt_share import prompt_tokens
 from policies.spelling import spelled
+from policies.step_prices import required_tables
 from policies.tunable import Declared, Tunable
 
 LEAST = 0.02  # path probability below which no drafted node is looked at
@@ -122,7 +122,6 @@ class SlackPriced(Controller):
         self._forecast: Forecast | None = None
         self._batch: GoodputBatch | None = None
         self._table: PriceTable | None = None
-        self._priced_by: type | None = None
         self._weight, self._base = np.zeros(limits.slots), 0.0
         self._margin = np.ones(limits.slots)
         self._widths = np.array([w for w in WIDTHS if w <= limits.max_width])
@@ -134,22 +133,13 @@ class SlackPriced(Controller):
 
     def plan(self, view: View) -> Plan:
         """Depth and nodes by request, one width for all, and what is read and run next to it."""
-        pricing = view.pricing
-        if type(pricing) is not self._priced_by:  # asking a protocol anew takes long
-            if not isinstance(pricing, Tabulated):
-                raise UserError(
-                    f"{self.name} needs a hardware profile; measure one with "
-                    "`python -m engine.profile`"
-                )
-            self._priced_by = type(pricing)
+        pricing = required_tables(view, self.name)
         limits = view.limits
         forecast, batch = self._forecast, self._batch
         if forecast is None or batch is None:
             forecast, batch = self._learn_anew(len(view.class_names), limits)
         running = int(np.count_nonzero(view.active))
-        table = cast(Tabulated, pricing).table(
-            min(running * limits.max_nodes, MOST_NODES), self._widths
-        )
+        table = pricing.table(min(running * limits.max_nodes, MOST_NODES), self._widths)
         self._table = table
         self._weight, needed_per_s = self.weighed(view, batch.ordinary_pace_s(view, table))
         self._base = float(self._weight.sum())

@@ -27,8 +27,6 @@ from policies.slack_priced import SlackPriced
 class Steered(SlackPriced, Actor):
     """Slack-priced under prices that hold until the next decision."""
 
-    name = "steered"
-
     def __init__(self, table: PriceActions) -> None:
         """`table` says which prices there are."""
         self.table = table
@@ -39,7 +37,6 @@ class Steered(SlackPriced, Actor):
         """A new episode begins: nothing learned, all prices neutral."""
         super().reset(limits)
         self._learn_anew(len(self.table.class_names), limits)
-        self._slots = limits.slots
         self._planned: tuple[Ints, ...] | None = None
         self.set_prices(self.table.decode(self.table.neutral))
 
@@ -72,7 +69,7 @@ class Steered(SlackPriced, Actor):
         if reading != 1.0 and plan.prefill_tokens is not None:
             plan = plan._replace(prefill_tokens=max(round(reading * plan.prefill_tokens), 1))
         if running < 1.0:
-            most = most_running(running, self._slots)
+            most = most_running(running, view.limits.slots)
             given = plan.max_running
             plan = plan._replace(max_running=most if given is None else min(given, most))
         return plan

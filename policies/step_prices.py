@@ -12,12 +12,13 @@ work grows a little with the tokens: it is counted as of two nodes a request.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from engine.errors import UserError
-from engine.protocol import Floats, Ints, Pricing, View, uniform_plan
+from engine.protocol import Floats, Ints, Pricing, Tabulated, View, uniform_plan
 
 
 class StepPrices(NamedTuple):
@@ -42,10 +43,27 @@ class StepPrices(NamedTuple):
 def required_pricing(view: View, name: str) -> Pricing:
     """The view's pricing. Raises UserError where there is none, naming who needs it."""
     if view.pricing is None:
-        raise UserError(
-            f"{name} needs a hardware profile; measure one with `python -m engine.profile`"
-        )
+        raise _no_profile(name)
     return view.pricing
+
+
+def required_tables(view: View, name: str) -> Tabulated:
+    """The view's pricing, which can tabulate. Raises UserError as `required_pricing`."""
+    kind: type = type(view.pricing)
+    if not _tabulates(kind):
+        raise _no_profile(name)
+    return cast(Tabulated, view.pricing)
+
+
+@cache
+def _tabulates(kind: type) -> bool:
+    return issubclass(kind, Tabulated)  # asking a protocol anew, in every iteration, takes long
+
+
+def _no_profile(name: str) -> UserError:
+    return UserError(
+        f"{name} needs a hardware profile; measure one with `python -m engine.profile`"
+    )
 
 
 def step_prices(view: View, pricing: Pricing, width: int) -> StepPrices:

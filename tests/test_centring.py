@@ -80,6 +80,7 @@ def test_the_rate_forgets_slowly_and_is_carried_on() -> None:
         centring._on_rollout_end()
     kept = math.exp(-0.5)
     assert centring.rate == pytest.approx((2.0 * kept + 5.0) / (kept + 1.0))
+    centring.keep()
     again = Centring()
     again.init_callback(model)
     assert again.rate == centring.rate

@@ -85,6 +85,7 @@ def test_rates_of_a_rollout_move_the_multipliers_and_are_carried_on() -> None:
     limits._on_rollout_end()
     assert limits.multipliers["violations"].excess == pytest.approx(1 / 5 - 0.1)
     assert limits.multipliers["waiting"].excess == pytest.approx(0.1 / 0.6 - 0.3)
+    limits.keep()
     other = Limits({"violations": 0.1, "power": 9.0}, 0.1, 16)
     other.init_callback(model)
     assert other.multipliers["violations"] == limits.multipliers["violations"]

@@ -296,9 +296,9 @@ def test_a_killed_run_with_all_of_it_goes_on_bit_for_bit(
         resuming.load_model(run.checkpoint, resuming.ALGORITHMS["ppo"]) for run in (one, other)
     ]
     kept = [model.carried for model in models]  # type: ignore[attr-defined]
-    assert all(kept[0][name] == kept[1][name] for name in ("limits", "centring", "shared baseline"))
-    assert max(multiplier["integral"] for multiplier in kept[0]["limits"].values()) > 0
-    assert kept[0]["centring"]["time_s"] > 0
+    assert all(kept[0][name] == kept[1][name] for name in ("Limits", "Centring", "SharedBaseline"))
+    assert max(multiplier["integral"] for multiplier in kept[0]["Limits"].values()) > 0
+    assert kept[0]["Centring"]["time_s"] > 0
     told = one.metrics.read_text(encoding="utf-8")
     for tag in ("limits/power/multiplier", "limits/violations/rate", "train/reward_rate"):
         assert f'"{tag}"' in told
