@@ -31,23 +31,21 @@ LOOKED_EVERY_S = 0.05
 WEIGHTS = ("policy.pth", "policy.optimizer.pth")
 
 
-def identical(
-    seed: int, policy: str, decisions: int = DECISIONS, extra: tuple[str, ...] = ()
-) -> bool:
+def identical(seed: int, policy: str) -> bool:
     """Whether weights and optimizer end bit for bit alike; the moment of the kill is drawn by seed.
 
-    `extra` are more options of train.py. Raises RuntimeError where a training fails.
+    Raises RuntimeError where a training fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         whole, killed = (RunFolder(Path(folder) / name) for name in ("whole", "killed"))
         command = (
-            *("--policy", policy, "--seed", str(seed), "--decisions", str(decisions)),
+            *("--policy", policy, "--seed", str(seed), "--decisions", str(DECISIONS)),
             *("--minutes", f"{MINUTES:g}", "--save-every-s", f"{SAVED_EVERY_S:g}"),
-            *("--eval-seeds", "0", *extra),
+            *("--eval-seeds", "0"),
         )
         _finish(_start("--out", str(whole.path), *command))
         # Uniform over training, so before the first checkpoint as well.
-        reached = int(np.random.default_rng(seed).uniform(0.0, 0.95) * decisions)
+        reached = int(np.random.default_rng(seed).uniform(0.0, 0.95) * DECISIONS)
         _kill_at(_start("--out", str(killed.path), *command), killed, reached)
         _finish(_start("--resume", str(killed.path)))
         return all(

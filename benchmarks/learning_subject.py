@@ -27,7 +27,6 @@ OURS, SLACK_PRICED, ADASERVE, BEST_FIXED = "trained", "slack-priced", "adaserve"
 OTHERS = (SLACK_PRICED, ADASERVE, BEST_FIXED)
 RUN = "trained_violations"
 """The figure that trains and serves; the others are read from its row."""
-LEAST_GAIN = -1.0
 
 
 def subjects(bench: Bench, contest: Contest) -> list[Path]:

@@ -287,9 +287,12 @@ def test_checkpoints_are_copied_once_each(tmp_path: Path) -> None:
 def test_the_first_checkpoint_that_beats_counts(bench: Bench) -> None:
     theirs = {"best-fixed": served([5.0, 6.0, 7.0], [10.0, 11.0, 12.0])}
     ours = {"ppo": served([5.0, 6.0, 7.0], [12.0, 13.1, 13.9])}
-    later = {"minutes": 1.0, "decisions": 9} | learning_first_win.judged(ours, theirs, bench.rng())
-    early = {"minutes": 0.5, "decisions": 4} | learning_first_win.judged(
-        {"ppo": theirs["best-fixed"]}, theirs, bench.rng()
+    later, early = (
+        at | learning_algorithms.against(table, theirs, "best-fixed", bench.rng())
+        for at, table in (
+            ({"minutes": 1.0, "decisions": 9}, ours),
+            ({"minutes": 0.5, "decisions": 4}, {"ppo": theirs["best-fixed"]}),
+        )
     )
     assert learning_first_win.first_of([early, later], 8, "tree").value == 1.0
     never = learning_first_win.first_of([early], 1, "tree")

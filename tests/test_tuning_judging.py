@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any, ClassVar
 
+from optuna import Study
+
 from tests.synthetic_tuning import ASKED, SPACE, plan_of
 from train.tuning import session
 from train.tuning.figures import FIGURES
@@ -14,14 +16,19 @@ from train.tuning.outcome import Outcome
 from train.tuning.processes import work
 
 
+def judged(folder: Path, it: Worsening, pruner: str, trials: int, seeds: int) -> Study:
+    """A study of it, worked to its end."""
+    plan = plan_of(folder, pruner=pruner, trials=trials)
+    study = plan.create(ASKED)
+    instances = session.trial_instances(("a",), seeds)
+    judge = Judge(it, it, instances, [FIGURES["score"]], pruner, 0)  # type: ignore[arg-type]
+    work(plan, study, it.space, judge, lambda: False)
+    return study
+
+
 def test_a_hopeless_trial_is_given_up_and_never_best(tmp_path: Path) -> None:
     """With a server that serves worse and worse, Wilcoxon's test ends trials."""
-    plan = plan_of(tmp_path, pruner="wilcoxon", trials=4)
-    study = plan.create(ASKED)
-    worse = Worsening()
-    instances = session.trial_instances(("a",), 12)
-    judge = Judge(worse, worse, instances, [FIGURES["score"]], "wilcoxon", 0)  # type: ignore[arg-type]
-    work(plan, study, {"x": SPACE["x"]}, judge, lambda: False)
+    study = judged(tmp_path, Worsening(), "wilcoxon", trials=4, seeds=12)
     served = [len(t.user_attrs["served"]) for t in study.trials]
     assert served[0] == 12 and max(served[1:]) < 12
     assert study.best_trial.number == 0
@@ -55,12 +62,7 @@ class Idle(Worsening):
 
 
 def test_a_run_with_nothing_to_count_fails_no_trial(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, pruner="median", trials=2)
-    study = plan.create(ASKED)
-    idle = Idle()
-    instances = session.trial_instances(("a",), 3)
-    judge = Judge(idle, idle, instances, [FIGURES["score"]], "median", 0)  # type: ignore[arg-type]
-    work(plan, study, {"x": SPACE["x"]}, judge, lambda: False)
+    study = judged(tmp_path, Idle(), "median", trials=2, seeds=3)
     assert [t.values for t in study.trials] == [[0.0], [-10.0]]
     assert list(study.trials[1].intermediate_values) == [2, 3]
 
@@ -80,11 +82,6 @@ class Growing(Worsening):
 
 
 def test_a_half_trained_trial_is_compared_with_defaults_as_far(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, pruner="median", trials=2)
-    study = plan.create(ASKED)
-    growing = Growing()
-    instances = session.trial_instances(("a",), 2)
-    judge = Judge(growing, growing, instances, [FIGURES["score"]], "median", 0)  # type: ignore[arg-type]
-    work(plan, study, {"x": SPACE["x"]}, judge, lambda: False)
+    study = judged(tmp_path, Growing(), "median", trials=2, seeds=2)
     assert study.trials[1].intermediate_values == {1: 0.5, 2: 0.5, 3: 0.5}
     assert study.trials[1].values == [0.5]
