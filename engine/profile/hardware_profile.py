@@ -279,6 +279,16 @@ class HardwareProfile:
         return self._tabulated if count < TABULATED else self._tabulate(count)
 
     @cached_property
+    def passes(self) -> tuple[Floats, Floats]:
+        """What `engine.kernels.class_steps` asks of a machine; to be read."""
+        parts = self.verify, self.host, self.draft_first, self.draft_next
+        counts = np.arange(TABULATED)
+        return (
+            np.stack([p.curve.at_each(counts) for p in parts]),
+            np.array([(p.kv_token_s, p.attended_s, p.request_s) for p in parts]),
+        )
+
+    @cached_property
     def prompt_chunks_s(self) -> Floats:
         """Seconds of reading as many tokens of a prompt as each of `PROMPT_CHUNKS`; to be read."""
         return self.prefill_s(PROMPT_CHUNKS, 0, False)
