@@ -37,7 +37,6 @@ def load_exported(folder: str | Path) -> LearnedController:
             f"{folder}: was exported before its first update, so it has learned nothing; train for "
             "longer and export it again"
         )
-    if not isinstance(controller, CompiledController):
-        load_kernels()
-        controller.features_of = observe_compiled
+    load_kernels()
+    controller.features_of = observe_compiled  # a compiled one decides without, a shield asks it
     return controller
