@@ -133,8 +133,9 @@ def _train(
     console.print(f"{done} in {clock(model.trained_s)} minutes", highlight=False)
     if not model.updates:
         needed, setting = model.first_update()
+        beyond = "" if model.imitated is None else f" beyond what {config.learning.imitate} does"
         console.print(
-            f"nothing was learned: the first update needs {needed:,} decisions; train for longer "
+            f"nothing was learned{beyond}: the first update needs {needed:,} decisions; train for longer "
             f"(--minutes), or lower {setting} (--set)"
         )
     return model
