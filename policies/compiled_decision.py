@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from engine.kernels.inner import INNER
 from engine.protocol import Floats, Ints
 from policies.compiled_features import Seen, fill_classes, fill_engine, fill_tails
-from policies.features import ACCEPTANCE, BY_CLASS, EVIDENCE, PREVIOUS, SINCE, SLACK_MIN
+from policies.features import ACCEPTANCE, BY_CLASS, EVIDENCE, PREVIOUS, SINCE
 from policies.fleet_features import inside
 from policies.fleet_shifts import look_by_class
 

@@ -1,4 +1,4 @@
-"""The compiled controller decides as the one of NumPy alone; the features are compared elsewhere."""
+"""The compiled controller decides as the one of NumPy alone; features are compared elsewhere."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from engine.errors import UserError
 from engine.protocol import Limits, Plan, View
 from policies.action_codec import BoxCodec, TierCodec
-from policies.actions import ActionTable, sized_tiers
+from policies.actions import sized_tiers
 from policies.compiled_controller import CompiledController, is_compilable
 from policies.learned import LearnedController, write_controller
 from policies.manifest import Manifest
 from policies.network import NetworkShape
 from tests.test_features import CLASSES, Priced, make_view
-from tests.test_learned import Weights, controller_parts
+from tests.test_learned import TABLE, Weights, controller_parts
 
 SIZED = sized_tiers(CLASSES)
 
@@ -95,13 +95,13 @@ def test_which_exports_it_takes(tmp_path: Path) -> None:
     weights, manifest = controller_parts()
     write_controller(tmp_path / "tiers", weights, manifest)
     assert isinstance(CompiledController.load(tmp_path / "tiers"), CompiledController)
-    table = ActionTable(CLASSES)
-    masked = replace(manifest, codec=TierCodec(table, masked=True))
+
+    masked = replace(manifest, codec=TierCodec(TABLE, masked=True))
     write_controller(tmp_path / "masked", weights, masked)
     assert type(CompiledController.load(tmp_path / "masked")) is LearnedController
-    outputs = BoxCodec(table).outputs
+    outputs = BoxCodec(TABLE).outputs
     shape = NetworkShape((*manifest.network.layers[:-1], outputs))
-    assert not is_compilable(replace(manifest, network=shape, codec=BoxCodec(table)))
+    assert not is_compilable(replace(manifest, network=shape, codec=BoxCodec(TABLE)))
     with pytest.raises(TypeError, match="no such policy is compiled"):
         CompiledController(masked, weights)
 

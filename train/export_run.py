@@ -42,8 +42,8 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     if not model.updates and model.imitated is None:
         needed, setting = model.first_update()
         raise UserError(
-            f"{run.path}: {which.relative_to(run.path)} was saved before the first update, which takes "
-            f"{needed:,} decisions, so it has learned nothing; train for longer (--resume "
+            f"{run.path}: {which.relative_to(run.path)} was saved before the first update, which "
+            f"takes {needed:,} decisions, so it has learned nothing; train for longer (--resume "
             f"{run.path} --minutes), or lower {setting} (--set)"
         )
     folder = config.out or run.controller

@@ -135,8 +135,8 @@ def _train(
         needed, setting = model.first_update()
         beyond = "" if model.imitated is None else f" beyond what {config.learning.imitate} does"
         console.print(
-            f"nothing was learned{beyond}: the first update needs {needed:,} decisions; train for longer "
-            f"(--minutes), or lower {setting} (--set)"
+            f"nothing was learned{beyond}: the first update needs {needed:,} decisions; train for "
+            f"longer (--minutes), or lower {setting} (--set)"
         )
     return model
 
