@@ -11,10 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import UserError
+from engine.profile.cost_model import TABULATED
+from engine.profile.pricing import BoundPricing
+from engine.profile.published import open_profile
 from engine.protocol import Limits, Plan, View
 from policies.action_codec import BoxCodec, TierCodec
 from policies.actions import sized_tiers
 from policies.compiled_controller import CompiledController, is_compilable
+from policies.features import observe
 from policies.learned import LearnedController, write_controller
 from policies.manifest import Manifest
 from policies.network import NetworkShape
@@ -44,6 +48,17 @@ def views(seed: int, count: int = 6) -> list[View]:
     ]
 
 
+def bound_views(seed: int, behind: int) -> list[View]:
+    """As `views`, priced by a profile; the drafter is up to `behind` tokens behind."""
+    rng, profile, priced = np.random.default_rng(seed), open_profile("llama-8b-a100"), []
+    for view in views(seed):
+        context = np.where(view.active, view.context_tokens, 0)
+        late = np.where(view.active, rng.integers(1, behind + 1, len(context)), 0)
+        prices = BoundPricing(profile, view.active, context, late)
+        priced.append(view._replace(pricing=prices))
+    return priced
+
+
 def assert_same(ours: Plan, theirs: Plan) -> None:
     """Every field of two plans."""
     for name, one, other in zip(Plan._fields, ours, theirs, strict=True):
@@ -67,6 +82,20 @@ def test_it_plans_as_numpy_does(seed: int, activation: str, sizes_batch: bool) -
                 np.testing.assert_array_equal(one, other)
         ours.reset(Limits())
         theirs.reset(Limits())
+
+
+@pytest.mark.parametrize("behind", (9, TABULATED))
+@pytest.mark.parametrize("seed", range(12))
+def test_prices_are_those_of_the_profile(seed: int, behind: int) -> None:
+    """Also where the profile has tabulated none for so many tokens."""
+    weights, manifest = controller_parts(seed)
+    manifest = replace(manifest, hold=1)
+    ours, theirs = CompiledController(manifest, weights), LearnedController(manifest, weights)
+    for view in bound_views(seed, behind):
+        before = theirs._actor.previous
+        assert_same(ours.plan(view), theirs.plan(view))
+        expected = observe(view, before)[-4:]  # of what is priced
+        np.testing.assert_array_equal(ours._own.observation[-4:], expected)
 
 
 def test_without_a_normaliser_too() -> None:
