@@ -69,8 +69,9 @@ class CompiledController(LearnedController):
         super().reset(limits)
         self._extent = _extent(self.manifest, self._table, len(self._packed), limits.slots)
         floats, singles, ints = lengths(self._extent)
-        self._arrays = np.zeros(floats), np.zeros(singles, np.float32), np.zeros(ints, np.int64)
-        self._own = lay_out(self._extent, *self._arrays)
+        arrays = np.zeros(floats), np.zeros(singles, np.float32), np.zeros(ints, np.int64)
+        self._arrays = np.array(self._extent), *arrays
+        self._own = lay_out(self._extent, *arrays)
         self._own.weights[:] = self._packed
         _write_manifest(self.manifest, self._table, self._own)
         self._own.most[:] = limits[1:]
@@ -125,8 +126,7 @@ class CompiledController(LearnedController):
     ) -> int:
         """How a decision ended."""
         ended: int = decide(
-            of_view, priced, is_priced, ordinary_s, planned_s, self._extent, *self._arrays,
-            self._watched,
+            of_view, priced, is_priced, ordinary_s, planned_s, *self._arrays, self._watched
         )  # fmt: skip
         return ended
 
@@ -159,7 +159,7 @@ def _extent(manifest: Manifest, table: ActionTable, weights: int, slots: int) ->
         weights=weights,
         widest=max(shape.layers),
         tiers=max(map(len, _tiers(table))),
-        is_tanh=shape.activation == "tanh",
+        is_tanh=int(shape.activation == "tanh"),
     )
 
 

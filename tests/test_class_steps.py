@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.kernels.class_steps import class_steps
-from engine.profile.cost_model import TABULATED
+from engine.profile.hardware_profile import PASSES_TABULATED
 from engine.profile.pricing import BoundPricing
 from engine.profile.published import open_profile
 from engine.protocol import Ints, Plan
@@ -48,6 +48,6 @@ def test_they_are_the_plans_own(seed: int) -> None:
 
 def test_a_pass_that_is_not_tabulated_is_left_to_plans() -> None:
     pricing, slo_class, _ = drawn(1)
-    behind = np.where(pricing.decoding, TABULATED, 0)
+    behind = np.where(pricing.decoding, PASSES_TABULATED, 0)
     pricing = BoundPricing(pricing.profile, pricing.decoding, behind, behind)
     assert pricing.class_steps_s(slo_class, np.full((3, CLASSES), 2)) is None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import UserError
-from engine.profile.cost_model import TABULATED
+from engine.profile.hardware_profile import PASSES_TABULATED
 from engine.profile.pricing import BoundPricing
 from engine.profile.published import open_profile
 from engine.protocol import Limits, Plan, View
@@ -84,7 +84,7 @@ def test_it_plans_as_numpy_does(seed: int, activation: str, sizes_batch: bool) -
         theirs.reset(Limits())
 
 
-@pytest.mark.parametrize("behind", (9, TABULATED))
+@pytest.mark.parametrize("behind", (9, PASSES_TABULATED))
 @pytest.mark.parametrize("seed", range(12))
 def test_prices_are_those_of_the_profile(seed: int, behind: int) -> None:
     """Also where the profile has tabulated none for so many tokens."""
