@@ -19,6 +19,7 @@ from policies.actions import ActionTable, PlanByClass, most_running
 from policies.compiled_decision import (
     DECIDED,
     DIMENSIONS,
+    MARGIN,
     NO_NUMBER,
     Extent,
     Own,
@@ -84,8 +85,8 @@ class CompiledController(LearnedController):
     @property
     def in_force(self) -> PlanByClass:
         """The plan by class, as it was last decided."""
-        depth, width, nodes, margin = self._own.in_force
-        return PlanByClass(*(part.astype(np.int64) for part in (depth, width, nodes)), margin)
+        depth, width, nodes = self._own.in_force[:MARGIN].astype(np.int64)
+        return PlanByClass(depth, width, nodes, self._own.in_force[MARGIN].copy())
 
     def plan(self, view: View) -> Plan:
         """Decide when the last decision has stood for `hold` iterations, else keep it."""

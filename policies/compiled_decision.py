@@ -77,7 +77,7 @@ class Own(NamedTuple):
     sizes: Ints  # [L] from the inputs to the outputs
     nvec: Ints  # [D]
     chosen: Ints  # [D] tier indices
-    count: Ints  # [C]
+    members: Ints  # [C] who decode
     newcomers: Ints  # [C]
     request: Ints  # [S] who decoded in each slot at the last look, -1 for nobody
 
@@ -162,7 +162,7 @@ def decide(
         sizes[9],
     )  # fmt: skip
     own = lay_out_compiled(extent, floats, singles, ints)
-    count, exact, classes = own.count, own.exact, extent.classes
+    count, exact, classes = own.members, own.exact, extent.classes
     if is_priced:
         for c in range(classes):
             for part in range(MARGIN):

@@ -70,8 +70,12 @@ def test_the_best_judged_model_is_kept(
     lines = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
     assert [line["eval/reward"] for line in lines if "eval/reward" in line] == [1.0, 3.0, 2.0]
     quiet = Console(quiet=True)
-    for which, decisions in ((None, 64), ("best", 64), ("last", 96)):
-        folder = export_run(ExportConfig(run.path, which), quiet)
+    for config, decisions in (
+        (ExportConfig(run.path), 64),
+        (ExportConfig(run.path, "best"), 64),
+        (ExportConfig(run.path, "last"), 96),
+    ):
+        folder = export_run(config, quiet)
         assert LearnedController.load(folder).manifest.training["decisions"] == decisions
 
 

@@ -38,16 +38,20 @@ def of_plan(pricing: BoundPricing, slo_class: Ints, tree: Ints) -> float:
 def test_they_are_the_plans_own(seed: int) -> None:
     pricing, slo_class, tree = drawn(seed)
     nothing = of_plan(pricing, slo_class, np.zeros_like(tree))
-    assert pricing.class_steps_s(slo_class, tree) == (nothing, of_plan(pricing, slo_class, tree))
+    by_class = tree.astype(float)
+    assert pricing.class_steps_s(slo_class, by_class) == (
+        nothing,
+        of_plan(pricing, slo_class, tree),
+    )
     twin = class_steps.py_func(
         *pricing.profile.passes, pricing.decoding, pricing.context_tokens,
-        pricing.undrafted_tokens, slo_class, tree.astype(float),
+        pricing.undrafted_tokens, slo_class, by_class,
     )  # fmt: skip
-    assert twin == pricing.class_steps_s(slo_class, tree)
+    assert twin == pricing.class_steps_s(slo_class, by_class)
 
 
 def test_a_pass_that_is_not_tabulated_is_left_to_plans() -> None:
     pricing, slo_class, _ = drawn(1)
     behind = np.where(pricing.decoding, PASSES_TABULATED, 0)
     pricing = BoundPricing(pricing.profile, pricing.decoding, behind, behind)
-    assert pricing.class_steps_s(slo_class, np.full((3, CLASSES), 2)) is None
+    assert pricing.class_steps_s(slo_class, np.full((3, CLASSES), 2.0)) is None
