@@ -7,19 +7,17 @@ serves a few of each; here it is 200, two controllers at a time in processes of 
 from __future__ import annotations
 
 import importlib
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
-from multiprocessing import get_context
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
+from benchmarks.pool import each_made
 from policies import registry
 
 EPISODES, QUICK_EPISODES = 200, 10
 REPEATED = 4
 """Every so manieth episode is served twice, which tells whether a seed decides it."""
 TOLD = 3
-PROCESSES = 2
 TRIALS = "tests.controller_trials"
 
 
@@ -34,15 +32,11 @@ def wrong(bench: Bench, _: str) -> Result:
     episodes = QUICK_EPISODES if bench.quick else EPISODES
     names = registry.names()
     found: dict[str, list[str]] = {}
-    pool = ProcessPoolExecutor(PROCESSES, get_context("spawn"))
-    try:
-        waiting = {pool.submit(faults, name, episodes): name for name in names}
-        for number, done in enumerate(as_completed(waiting), 1):
-            bench.say(f"{episodes} random episodes: {number} of {len(names)} controllers")
-            if told := done.result():
-                found[waiting[done]] = told
-    finally:  # where one fails, nobody waits for the rest
-        pool.shutdown(cancel_futures=True)
+    by_name = each_made(partial(faults, episodes=episodes), names)
+    for number, (name, told) in enumerate(by_name, 1):
+        bench.say(f"{episodes} random episodes: {number} of {len(names)} controllers")
+        if told:
+            found[name] = told
     count = sum(map(len, found.values()))
     first = [f"{name}: {fault}" for name in sorted(found) for fault in found[name][:TOLD]]
     return Result(

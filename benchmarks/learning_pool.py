@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from functools import partial
 from typing import Any
 
 from benchmarks.bench import Bench
+from benchmarks.pool import each_made
 from benchmarks.unfinished import Unfinished
-
-PROCESSES = 2
 
 
 def all_of(
@@ -28,16 +26,16 @@ def all_of(
     if bench.unfinished is not None:
         kept = Unfinished(bench.unfinished / f"learning-{keep}.unfinished.json", made_with)
     done: dict[str, Any] = {} if kept is None else kept.load() or {}
-    pool = ProcessPoolExecutor(PROCESSES, get_context("spawn"))
-    try:
-        waiting = {pool.submit(do, task): name for name, task in tasks.items() if name not in done}
-        for one in as_completed(waiting):
-            done[waiting[one]] = one.result()
-            bench.say(f"{keep}: {waiting[one]}, {len(done)} of {len(tasks)}")
-            if kept is not None:
-                kept.save(done)
-    finally:  # where one fails, nobody waits for the rest
-        pool.shutdown(cancel_futures=True)
+    left = [(name, task) for name, task in tasks.items() if name not in done]
+    for (name, _), made in each_made(partial(_of_named, do), left):
+        done[name] = made
+        bench.say(f"{keep}: {name}, {len(done)} of {len(tasks)}")
+        if kept is not None:
+            kept.save(done)
     if kept is not None:
         kept.forget()
     return done
+
+
+def _of_named(do: Callable[[Any], Any], named: tuple[str, Any]) -> Any:
+    return do(named[1])

@@ -10,14 +10,13 @@ hundredth of its time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.figures import UnmeasuredError
+from benchmarks.pool import each_made
 from benchmarks.published_world import World
 from engine.classes import ClassTable
 from engine.errors import UserError
@@ -35,7 +34,6 @@ from policies import registry
 from policies.fixed import FixedTree
 from policies.systems import System
 
-PROCESSES = 2
 CHUNK_TOKENS = 1024
 """Prompt tokens between two steps, as the artifact's scripts have it."""
 MOST_ITERATIONS = 10**6
@@ -94,15 +92,9 @@ def compared(
         for seed in chosen
     ]
     found: dict[tuple[str, int], dict[str, Served]] = {}
-    pool = ProcessPoolExecutor(PROCESSES, get_context("spawn"))
-    try:
-        waiting = {pool.submit(served, task): task for task in tasks}
-        for done in as_completed(waiting):
-            task = waiting[done]
-            found[task.where, task.seed] = done.result()
-            say(f"{task.where}: seed {task.seed}, {len(found)} of {len(tasks)}")
-    finally:  # where one fails, nobody waits for the rest
-        pool.shutdown(cancel_futures=True)
+    for task, of_seed in each_made(served, tasks):
+        found[task.where, task.seed] = of_seed
+        say(f"{task.where}: seed {task.seed}, {len(found)} of {len(tasks)}")
     return {
         where: {label: tuple(found[where, seed][label] for seed in chosen) for label in specs}
         for where in worlds

@@ -120,6 +120,15 @@ class Tabulated(Protocol):
         ...
 
 
+class PricedByClass(Protocol):
+    """A `Pricing` that prices a step twice at once, for who watches prices in every decision."""
+
+    def class_steps_s(self, slo_class: Ints, tree: Floats) -> tuple[float, float] | None:
+        """Seconds of a step without drafts, and of one with trees of depth, width and nodes
+        `tree` [3, C] by class, as `step_s` has them; None where these are not known beforehand."""
+        ...
+
+
 # Lengths of a prompt's chunk whose reading `PriceTable` prices.
 PROMPT_CHUNKS: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
 

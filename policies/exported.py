@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import UserError
+from policies.compiled_controller import CompiledController
 from policies.compiled_features import load_kernels, observe_compiled
 from policies.learned import LearnedController
 from policies.manifest import FILE_NAME
@@ -22,7 +23,7 @@ def load_exported(folder: str | Path) -> LearnedController:
     Raises UserError, one sentence, also for files that the manifest does not name.
     """
     folder = Path(folder)
-    controller = LearnedController.load(folder)
+    controller = CompiledController.load(folder)
     named = {FILE_NAME, *controller.manifest.files}
     for path in sorted(folder.iterdir()):
         if path.name not in named:
@@ -37,5 +38,5 @@ def load_exported(folder: str | Path) -> LearnedController:
             "longer and export it again"
         )
     load_kernels()
-    controller.features_of = observe_compiled
+    controller.features_of = observe_compiled  # a compiled one decides without, a shield asks it
     return controller

@@ -67,7 +67,7 @@ def look(
 
     `newcomers` [C] is scratch.
     """
-    clock_s, classes, request = fleet.replicas[r].clock_s, shifts.classes[r], shifts.request[r]
+    clock_s, request = fleet.replicas[r].clock_s, shifts.request[r]
     elapsed_s, is_first = clock_s - shifts.looked_s[r], shifts.looked_s[r] < 0.0
     if elapsed_s <= 0.0:
         return
@@ -78,16 +78,42 @@ def look(
         if slot.decoding and now != request[s]:
             newcomers[slot.slo_class] += 1
         request[s] = now
+    look_by_class(
+        shifts.classes[r], is_first, clock_s, elapsed_s, fleet.replicas[r].iteration_s,
+        fleet.queued[r], newcomers, acceptance, evidence, since, prefilling, unloaded_tpot_s,
+    )  # fmt: skip
+    shifts.looked_s[r] = clock_s
+
+
+@njit(**INNER, error_model="numpy")
+def look_by_class(
+    classes: Any,
+    is_first: bool,
+    clock_s: float,
+    elapsed_s: float,
+    iteration_s: float,
+    queued: Ints,
+    newcomers: Ints,
+    acceptance: Floats,
+    evidence: Floats,
+    since: Floats,
+    prefilling: int,
+    unloaded_tpot_s: float,
+) -> None:
+    """Let `classes` [C] remember who came and what was accepted since the last look.
+
+    Of each class: requests that wait, and those that decode and did not at the last look.
+    """
     span_s = SPAN_TOKEN_TIMES * unloaded_tpot_s
-    iterations, iteration_s = MOST_AT_ONCE, fleet.replicas[r].iteration_s
+    iterations = MOST_AT_ONCE
     if iteration_s * MOST_AT_ONCE > elapsed_s:
         iterations = elapsed_s / iteration_s
     for c in range(len(classes)):
-        of, queued = classes[c], float(fleet.queued[r, c])
+        of, waiting = classes[c], float(queued[c])
         if is_first:
             of.changed_s = clock_s
         else:
-            arrived = queued - of.queued + newcomers[c] + of.unseen
+            arrived = waiting - of.queued + newcomers[c] + of.unseen
             of.unseen = max(min(arrived, 0.0), -float(prefilling))
             arrived = max(arrived, 0.0)
             of.rate_hz = (of.rate_hz * span_s + arrived) / (elapsed_s + span_s)
@@ -103,5 +129,4 @@ def look(
                 )
                 if has_changed:
                     of.changed_s = clock_s
-        of.queued = queued
-    shifts.looked_s[r] = clock_s
+        of.queued = waiting

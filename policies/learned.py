@@ -67,7 +67,7 @@ class LearnedController(Controller):
                         "damaged; export the controller again"
                     )
             weights = safetensors.numpy.load(contents[WEIGHTS_NAME])
-            return (LearnedPrices if manifest.actions.kind == "prices" else cls)(manifest, weights)
+            return cls.kind_of(manifest)(manifest, weights)
         except UserError as error:
             raise UserError(f"{folder}: {error}") from error
         except (OSError, UnicodeDecodeError, safetensors.SafetensorError) as error:
@@ -75,6 +75,11 @@ class LearnedController(Controller):
                 f"{folder}: no readable controller ({error}); expected {FILE_NAME} and "
                 f"{WEIGHTS_NAME}, as export writes them"
             ) from error
+
+    @classmethod
+    def kind_of(cls, manifest: Manifest) -> type[LearnedController]:
+        """Who carries out what the manifest says."""
+        return LearnedPrices if manifest.actions.kind == "prices" else LearnedController
 
     def reset(self, limits: Limits) -> None:
         """Start as in training: nothing seen, nothing in force, a decision due at once."""
@@ -89,17 +94,20 @@ class LearnedController(Controller):
     def plan(self, view: View) -> Plan:
         """Decide when the last decision has stood for `hold` iterations, else keep it."""
         if self._held == 0:
-            table = self.manifest.actions
-            if view.class_names != table.class_names:
-                raise UserError(
-                    f"{self.name}: trained for the classes {', '.join(table.class_names)}, but the "
-                    f"engine serves {', '.join(view.class_names)}; use the same class table"
-                )
+            if view.class_names != self.manifest.actions.class_names:
+                self.refuse_classes(view)
             observation = (self.features_of or observe)(view, self._actor.previous, self._shifts)
             require_finite(observation, self._features)
             self._actor.decide(self.network.action(observation))
         self._held = (self._held + 1) % self.manifest.hold
         return self._actor.plan(view)
+
+    def refuse_classes(self, view: View) -> None:
+        """Raise UserError: it was trained for other classes than the view's."""
+        raise UserError(
+            f"{self.name}: trained for the classes {', '.join(self.manifest.actions.class_names)}, "
+            f"but the engine serves {', '.join(view.class_names)}; use the same class table"
+        )
 
     def observe(self, outcome: Outcome) -> None:
         """Who carries actions out may learn from what came of them."""

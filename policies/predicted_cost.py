@@ -24,6 +24,12 @@ def predicted_steps(view: View, by_class: NDArray[np.generic]) -> tuple[float, f
     if view.pricing is None:
         return 0.0, 0.0
     limits = view.limits
+    by_classes = getattr(view.pricing, "class_steps_s", None)  # of `engine.protocol.PricedByClass`
+    if by_classes is not None:
+        tree = np.minimum(by_class[:3], _most(limits[1:]))
+        steps_s: tuple[float, float] | None = by_classes(view.slo_class, tree)
+        if steps_s is not None:
+            return steps_s
     ordinary = _ordinary(limits.slots)
     ordinary_s = view.pricing.step_s(ordinary)
     planned = np.minimum(by_class[:3], _most(limits[1:])).astype(np.int64)

@@ -48,12 +48,12 @@ def train(config: TrainConfig) -> tuple[RunFolder, str]:
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> list[int]:
-    """Held-out evaluations come to these, one after the other; returns when they were made."""
+    """Held-out rewards come to these, one after the other; returns when they were made."""
     made: list[int] = []
 
     def serve(_: HeldOut, model: Any) -> HeldOutFigures:
         made.append(model.num_timesteps)
-        return HeldOutFigures(scores[len(made) - 1], 0.5, 1.0, 1.0, 0.0)
+        return HeldOutFigures(0.0, 0.5, 1.0, 1.0, 0.0, reward=scores[len(made) - 1])
 
     monkeypatch.setattr(HeldOut, "serve", serve)
     return made
@@ -63,11 +63,20 @@ def test_the_best_judged_model_is_kept(
     workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = scored(monkeypatch, 1.0, 3.0, 2.0)
-    run, _ = train(settings("ppo", workload, tmp_path / "run", held_out_every=32))
+    run, printed = train(settings("ppo", workload, tmp_path / "run", held_out_every=32))
     assert made == [32, 64, 96]
+    assert "exported as of decision 64, the best by held-out episodes" in printed
     assert load_model(run.best, ALGORITHMS["ppo"]).num_timesteps == 64
     lines = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
-    assert [line["eval/score"] for line in lines if "eval/score" in line] == [1.0, 3.0, 2.0]
+    assert [line["eval/reward"] for line in lines if "eval/reward" in line] == [1.0, 3.0, 2.0]
+    quiet = Console(quiet=True)
+    for config, decisions in (
+        (ExportConfig(run.path), 64),
+        (ExportConfig(run.path, "best"), 64),
+        (ExportConfig(run.path, "last"), 96),
+    ):
+        folder = export_run(config, quiet)
+        assert LearnedController.load(folder).manifest.training["decisions"] == decisions
 
 
 def test_a_plateau_ends_training_and_says_so(

@@ -38,7 +38,7 @@ class BestHeldOut(Kept):
         note: Callable[[Observation], None],
     ) -> None:
         """`every` in decisions; `say` is told why training ends, where this ends it, and `note` is
-        given what the latest judged policy observed, [T, F].
+        given what the best policy so far observed, [T, F].
         """
         super().__init__()
         self._held_out, self._every, self._plateau = held_out, every, Plateau(patience)
@@ -78,13 +78,13 @@ class BestHeldOut(Kept):
         learner: Any = self.model
         found = self._held_out.serve(learner)
         self._judged_at = self.num_timesteps
-        if self._held_out.seen is not None:
-            self._note(self._held_out.seen)
         for tag, value in found.tags().items():
             self.logger.record(tag, value)
         self.logger.dump(self.num_timesteps)
-        if self._plateau.improves(found.score, self.num_timesteps):
+        if self._plateau.improves(found.reward, self.num_timesteps):
             self._save_best()
+            if self._held_out.seen is not None:
+                self._note(self._held_out.seen)
 
 
 class BestRollout(Kept):

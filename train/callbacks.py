@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
+from torch.utils.tensorboard import SummaryWriter
 
 from train.appended_file import append_whole, cut_after, cut_partial_line
 from train.chart_lines import LAYOUT, ChartLines, chart_of
@@ -113,11 +114,20 @@ class JsonLines(KVWriter):
 def run_logger(folder: Path, metrics: Path, step: int = 0) -> Logger:
     """Stable-Baselines3's logger to TensorBoard events in `folder` and to `metrics` as JSONL.
 
-    `step` is where the run goes on from.
+    `step` is where the run goes on from: what was logged behind it, before a kill, is gone.
     """
-    events = TensorBoardOutputFormat(str(folder))
+    lines = ChartLines(folder, step)
+    events = Events(lines.events(folder))
     events.writer.add_custom_scalars(LAYOUT)
-    return Logger(str(folder), [events, ChartLines(folder), JsonLines(metrics, step)])
+    return Logger(str(folder), [events, lines, JsonLines(metrics, step)])
+
+
+class Events(TensorBoardOutputFormat):
+    """Writes where it is told to, into no folder of its own making."""
+
+    def __init__(self, writer: SummaryWriter) -> None:
+        self.writer = writer
+        self._is_closed = False
 
 
 class Recorder(BaseCallback):

@@ -45,8 +45,9 @@ def chart_of(key: str) -> str | None:
 class ChartLines(KVWriter):
     """Writes the tags that belong on a shared chart, one sub-run a line."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        """Of a run that goes on from `step`, beyond which TensorBoard forgets what stood there."""
+        self.folder, self._step = folder, step
         self._writers: dict[str, SummaryWriter] = {}
 
     def write(
@@ -63,8 +64,12 @@ class ChartLines(KVWriter):
     def writer(self, line: str) -> SummaryWriter:
         """The sub-run of a line."""
         if line not in self._writers:
-            self._writers[line] = SummaryWriter(str(self.folder / FOLDER / line))
+            self._writers[line] = self.events(self.folder / FOLDER / line)
         return self._writers[line]
+
+    def events(self, folder: Path) -> SummaryWriter:
+        """A writer into the folder."""
+        return SummaryWriter(str(folder), purge_step=self._step + 1 if self._step else None)
 
     def close(self) -> None:
         """Close all sub-runs."""

@@ -254,9 +254,10 @@ class ExportConfig:
 
     run: tyro.conf.Positional[Path]
     """Run folder that train.py made."""
-    which: Literal["last", "best"] = "last"
+    which: Literal["last", "best"] | None = None
     """Last: as training ended; best: of those judged on the way, the best by held-out episodes, on
-    live by reward a second of its own rollout."""
+    live by reward a second of its own rollout. None: as train.py exports, the best where held-out
+    episodes judged and no limits were set, else the last."""
     out: Path | None = None
     """Folder to write; none: controller/ in the run folder."""
     check: bool = False

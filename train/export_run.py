@@ -37,12 +37,13 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     from train.saved_model import load_model
 
     algorithm = ALGORITHMS[settings.learning.policy]
-    model = load_model(run.checkpoint if config.which == "last" else run.best, algorithm)
+    which = run.winner(settings) if config.which is None else run.model(config.which)
+    model = load_model(which, algorithm)
     if not model.updates and model.imitated is None:
         needed, setting = model.first_update()
         raise UserError(
-            f"{run.path}: its {config.which} model was saved before the first update, which takes "
-            f"{needed:,} decisions, so it has learned nothing; train for longer (--resume "
+            f"{run.path}: {which.relative_to(run.path)} was saved before the first update, which "
+            f"takes {needed:,} decisions, so it has learned nothing; train for longer (--resume "
             f"{run.path} --minutes), or lower {setting} (--set)"
         )
     folder = config.out or run.controller
@@ -50,7 +51,7 @@ def export_run(config: ExportConfig, console: Console) -> Path:
         model,
         folder,
         settings.learning.decide_every,
-        _figures(run, model, settings, config.which),
+        _figures(run, model, settings, is_compared=which == run.winner(settings)),
         config.onnx,
     )
     console.print(f"controller  {folder}", highlight=False, soft_wrap=True)
@@ -70,10 +71,12 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     return folder
 
 
-def _figures(run: RunFolder, model: Learner, settings: TrainConfig, which: str) -> dict[str, Any]:
+def _figures(
+    run: RunFolder, model: Learner, settings: TrainConfig, is_compared: bool
+) -> dict[str, Any]:
     """Those of the manifest that training wrote, where it got so far.
 
-    Only the last model was compared, so the verdict is kept for that one alone.
+    Only the model that a run exports was compared, so the verdict is kept for that one alone.
     """
     serving = settings.serving
     training: dict[str, Any] = {
@@ -90,7 +93,7 @@ def _figures(run: RunFolder, model: Learner, settings: TrainConfig, which: str) 
         # A damaged one, or one of another version, is what is being replaced.
         with contextlib.suppress(UserError):
             training |= LearnedController.load(written).manifest.training
-    if which == "best":
+    if not is_compared:
         training |= {"verdict": "not compared with anything yet.", "notes": []}
     return training | {
         "decisions": int(model.num_timesteps),

@@ -49,6 +49,8 @@ class HeldOutFigures:
     valid_tps: float
     violations: float
     """Requests an episode that missed an objective."""
+    reward: float
+    """What the run itself pays, a second: by this its best model is chosen."""
 
     def tags(self) -> dict[str, float]:
         """By name, for TensorBoard and the table; what has nothing to count is left out."""
@@ -73,7 +75,7 @@ class HeldOut:
         observed: Any = env.reset()
         left = np.full(env.num_envs, self._each)
         memory, begins = None, np.ones(env.num_envs, np.bool_)
-        valid = missed = good = span_s = 0.0
+        valid = missed = good = span_s = paid = 0.0
         attainment: list[float] = []
         seen: list[Observation] = []
         while left.any():
@@ -83,11 +85,12 @@ class HeldOut:
             actions, memory = model.predict(
                 observed, state=memory, episode_start=begins, deterministic=True, **masks
             )
-            observed, _, begins, infos = env.step(actions)
+            observed, rewards, begins, infos = env.step(actions)
             for index in np.flatnonzero(left).tolist():
                 info = infos[index]
                 valid += info["valid_tokens"]
                 missed += info["missed"]
+                paid += float(rewards[index])
                 if begins[index]:
                     ended, left[index] = info["serving"], left[index] - 1
                     attainment.append(ended["attainment"])
@@ -102,6 +105,7 @@ class HeldOut:
             goodput_tps=_rate(good, span_s),
             valid_tps=_rate(valid, span_s),
             violations=missed / len(attainment),
+            reward=_rate(paid, span_s),
         )
 
 

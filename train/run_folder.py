@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from engine.atomic_write import write_atomic
 from eval.slug import slug
@@ -73,6 +73,20 @@ class RunFolder(CommandFolder):
         """The best model by held-out episodes, or by its own rollouts (`train.best_model`)."""
         return self.path / "best" / "model.zip"
 
+    def model(self, which: Literal["last", "best"]) -> Path:
+        """The one of that name."""
+        return self.checkpoint if which == "last" else self.best
+
+    def winner(self, config: TrainConfig) -> Path:
+        """The model that is exported: the best, where held-out episodes say which it is.
+
+        Else the last: what a live engine's rollouts say is mostly noise, and a reward does not
+        tell of the limits that a policy keeps.
+        """
+        judged = config.serving.backend == "replay" and config.learning.held_out_every > 0
+        is_best = judged and not config.reward.limits and self.best.is_file()
+        return self.best if is_best else self.checkpoint
+
     @property
     def controller(self) -> Path:
         """The exported controller."""
@@ -94,7 +108,7 @@ class RunFolder(CommandFolder):
         return self.path / "monitor.csv"
 
     def observed(self) -> dict[str, Any] | None:
-        """What the policy last judged by held-out episodes saw (`policies.novelty`), if it was."""
+        """What the best policy saw in its held-out episodes (`policies.novelty`), if it had any."""
         path = self.path / OBSERVED
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 

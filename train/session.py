@@ -94,6 +94,7 @@ def _run(
         model = _train(server, draw, config, arguments, run, console, stop, curriculum)
         if stop.requested:
             return _stopped(run, "stopped while training", console)
+        model = _winner(model, config, run, console)
         controller = _export(model, config, server, work, run, None)
         report = None
         if config.comparison[0]:
@@ -132,11 +133,34 @@ def _train(
     console.print(f"{done} in {clock(model.trained_s)} minutes", highlight=False)
     if not model.updates:
         needed, setting = model.first_update()
+        beyond = "" if model.imitated is None else f" beyond what {config.learning.imitate} does"
         console.print(
-            f"nothing was learned: the first update needs {needed:,} decisions; train for longer "
-            f"(--minutes), or lower {setting} (--set)"
+            f"nothing was learned{beyond}: the first update needs {needed:,} decisions; train for "
+            f"longer (--minutes), or lower {setting} (--set)"
         )
     return model
+
+
+def _winner(model: Learner, config: TrainConfig, run: RunFolder, console: Console) -> Learner:
+    """The model that is compared and exported, of the last one and the best (`RunFolder.winner`).
+
+    Training goes on from the last one whichever it is.
+    """
+    from train.algorithms.registry import ALGORITHMS
+    from train.saved_model import load_model
+
+    if run.winner(config) != run.best:
+        return model
+    best = load_model(run.best, ALGORITHMS[config.learning.policy])
+    if best.num_timesteps == model.num_timesteps:
+        return model
+    # How long it learned is told by its decisions; the seconds are the run's.
+    best.trained_s = model.trained_s
+    console.print(
+        f"exported as of decision {best.num_timesteps:,}, the best by held-out episodes",
+        highlight=False,
+    )
+    return best
 
 
 def _compare(

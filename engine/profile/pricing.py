@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from engine.kernels.class_steps import class_steps
 from engine.kernels.price_table import price_table
 from engine.kernels.step_rows import step_rows
 from engine.profile.hardware_profile import HardwareProfile
@@ -56,6 +57,18 @@ class BoundPricing:
             drafting,
             float(drafting_kv_tokens),
         )
+
+    def class_steps_s(self, slo_class: Ints, tree: Floats) -> tuple[float, float] | None:
+        """Of an ordinary step and one with trees [3, C]; None where a pass is not tabulated."""
+        steps_s: tuple[float, float] = class_steps(
+            *self.profile.passes,
+            self.decoding,
+            self.context_tokens,
+            self.undrafted_tokens,
+            slo_class,
+            np.asarray(tree, float),
+        )
+        return None if steps_s[1] != steps_s[1] else steps_s
 
     def verify_s(self, tokens: ArrayLike) -> Floats:
         """Seconds of a verification of so many nodes, roots included, over the contexts held."""
