@@ -25,7 +25,7 @@ from train.algorithms.registry import ALGORITHMS
 from train.config import TrainConfig
 from train.environments import environment
 from train.evaluation import drawing, served_workload
-from train.export import compare
+from train.agreement import compare
 from train.first_model import new_model
 from train.saved_model import load_model
 from train.watched_singles import WatchedSingles

@@ -22,7 +22,7 @@ from train.config import TrainConfig
 from train.environment_version import environment_version
 from train.environments import environment
 from train.evaluation import drawing, served_workload
-from train.export import compare
+from train.agreement import compare
 from train.first_model import new_model
 from train.saved_model import load_model
 from train.watched_fleet import WatchedFleet
