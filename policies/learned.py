@@ -105,20 +105,20 @@ class LearnedController(Controller):
     def plan(self, view: View) -> Plan:
         """Decide when the last decision has stood for `hold` iterations, else keep it."""
         if self._held == 0:
-            if view.class_names != self.manifest.actions.class_names:
-                self.refuse_classes(view)
-            self._actor.decide(self.network.action(self.inputs(self.seen(view))))
+            observation = self.observed(view)
+            require_finite(observation, self._features)
+            self._actor.decide(self.network.action(observation))
         self._held = (self._held + 1) % self.manifest.hold
         return self._actor.plan(view)
 
-    def seen(self, view: View) -> Any:
-        """What the environment would show of it. Raises UserError for what is not a number."""
-        observation = (self.features_of or observe)(view, self._actor.previous, self._shifts)
-        require_finite(observation, self._features)
-        return observation
+    def observed(self, view: View) -> Observation:
+        """What the network is given of a view. Raises UserError for one that it knows nothing of."""
+        if view.class_names != self.manifest.actions.class_names:
+            self.refuse_classes(view)
+        return (self.features_of or observe)(view, self._actor.previous, self._shifts)
 
     def inputs(self, observation: Any) -> Observation:
-        """What the network takes of an observation of the environment."""
+        """What the network is given of an observation of the environment."""
         found: Observation = observation
         return found
 
@@ -153,15 +153,15 @@ class LearnedByRequest(LearnedController):
         assert manifest.requests is not None
         self.encoder = RequestEncoder(manifest.requests, weights, manifest.network.activation)
 
-    def seen(self, view: View) -> dict[str, Observation]:
-        """`engine` [F], `requests` [S, K] and `mask` [S]."""
-        of_engine = super().seen(view)
+    def observed(self, view: View) -> Observation:
+        """The features, and behind them what is made of the requests."""
+        of_engine = super().observed(view)
         rows, mask = observe_requests(view)
         require_finite_rows(rows, self.manifest.request_features)
-        return {"engine": of_engine, "requests": rows, "mask": mask}
+        return self.inputs({"engine": of_engine, "requests": rows, "mask": mask})
 
     def inputs(self, observation: Any) -> Observation:
-        """The features, and behind them the summary of each class."""
+        """Of `engine` [F], `requests` [S, K] and `mask` [S]."""
         summary = self.encoder.summary(observation["requests"], observation["mask"])
         return np.concatenate([observation["engine"], summary])
 
