@@ -16,7 +16,7 @@ from engine.protocol import Limits, Plan, View
 from policies.action_codec import TierCodec
 from policies.actions import ActionTable, PlanByClass, most_running
 from policies.compiled_decision import DIMENSIONS, Memory, Policy, decide, expand
-from policies.compiled_features import UNPRICED, load_kernels, nothing, seen, steps_of
+from policies.compiled_features import UNPRICED, nothing, seen, steps_of
 from policies.features import lowest, require_finite
 from policies.fleet_shifts import WATCHED
 from policies.learned import LearnedController
@@ -44,7 +44,6 @@ class CompiledController(LearnedController):
         self._table = table
         self._policy = _policy(manifest, table, weights)
         super().__init__(manifest, weights)
-        load_kernels()
         self._load_kernels()
 
     @classmethod

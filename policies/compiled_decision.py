@@ -79,7 +79,7 @@ def decide(seen: Seen, ordinary_s: float, planned_s: float, policy: Policy, memo
         memory.observation[i] = inside(exact[i], policy.low[i])
         if not np.isfinite(memory.observation[i]):
             return False
-    _choose(_forward(policy, memory), policy.nvec, memory.chosen)
+    _choose(memory.layers[_forward(policy, memory)], policy.nvec, memory.chosen)
     for c in range(classes):
         for part in range(DIMENSIONS):
             tier = memory.chosen[c * DIMENSIONS + part]
@@ -124,8 +124,11 @@ def _look(seen: Seen, block: Floats, memory: Memory) -> None:
 
 
 @njit(**INNER)
-def _forward(policy: Policy, memory: Memory) -> NDArray[np.float32]:
-    """The network's outputs, in one of `memory.layers`."""
+def _forward(policy: Policy, memory: Memory) -> int:
+    """In which of `memory.layers` the network's outputs stand.
+
+    Not these themselves: a caller that counts references would count what nobody counted here.
+    """
     sizes, weights, last = policy.sizes, policy.weights, len(policy.sizes) - 2
     x = memory.layers[0]
     for i in range(sizes[0]):
@@ -148,7 +151,7 @@ def _forward(policy: Policy, memory: Memory) -> NDArray[np.float32]:
             for i in range(fan_out):
                 y[i] = tanh(y[i]) if policy.is_tanh else max(y[i], np.float32(0.0))
         at, x = bias + fan_out, y
-    return x
+    return (last + 1) % 2
 
 
 @njit(**INNER)

@@ -1,4 +1,4 @@
-"""A summary of a view's requests in one compiled call, from the view's arrays to the network's input.
+"""A summary of a view's requests in one compiled call: what the network is given beside features.
 
 The numbers are those of `policies.request_features`, to the last bit, and of
 `policies.request_encoder`, to the rounding of its sums. Requests come one after the other, so the
@@ -121,7 +121,7 @@ def summarise(seen: SeenRequests, encoder: Encoder, summary: NDArray[np.float32]
             continue
         if not _show(seen, s, encoder.exact, encoder.layers[0]):
             return False
-        x, c = _encode(encoder), seen.slo_class[s]
+        x, c = encoder.layers[_encode(encoder)], seen.slo_class[s]
         for h in range(heads):
             score = np.float32(0.0)
             for i in range(width):
@@ -181,8 +181,8 @@ def _show(seen: SeenRequests, s: int, exact: Floats, row: NDArray[np.float32]) -
 
 
 @njit(**INNER)
-def _encode(encoder: Encoder) -> NDArray[np.float32]:
-    """What the layers make of the row in the first of `encoder.layers`, in one of them."""
+def _encode(encoder: Encoder) -> int:
+    """Take the row in `encoder.layers[0]` through all of them; in which of the two it ended."""
     sizes, weights, x, at = encoder.sizes, encoder.weights, encoder.layers[0], 0
     for layer in range(len(sizes) - 1):
         fan_in, fan_out = sizes[layer], sizes[layer + 1]
@@ -197,4 +197,4 @@ def _encode(encoder: Encoder) -> NDArray[np.float32]:
         for i in range(fan_out):
             y[i] = tanh(y[i]) if encoder.is_tanh else max(y[i], np.float32(0.0))
         at, x = bias + fan_out, y
-    return x
+    return (len(sizes) - 1) % 2

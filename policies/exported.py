@@ -12,7 +12,6 @@ from pathlib import Path
 
 from engine.errors import UserError
 from policies.compiled_by_request import CompiledByRequest
-from policies.compiled_controller import CompiledController
 from policies.compiled_features import load_kernels, observe_compiled
 from policies.learned import LearnedController
 from policies.manifest import FILE_NAME
@@ -38,7 +37,6 @@ def load_exported(folder: str | Path) -> LearnedController:
             f"{folder}: was exported before its first update, so it has learned nothing; train for "
             "longer and export it again"
         )
-    if not isinstance(controller, CompiledController):
-        load_kernels()
-        controller.features_of = observe_compiled
+    load_kernels()
+    controller.features_of = observe_compiled  # a compiled one decides without, a shield asks it
     return controller

@@ -27,6 +27,7 @@ from policies.delegate import Delegate
 from policies.features import Feature, Observation, observe
 
 Novel = Callable[[View], bool]
+FeaturesOf = Callable[..., Observation]
 HIGHEST, LEAST_SPREAD, QUANTILE = 9.0, 0.02, 0.995
 ALARMS, RECENT = 8, 10
 UNTOLD = (".arrivals", ".since_shift")
@@ -57,14 +58,18 @@ def novelty_of(controller: Controller) -> Novel | None:
     manifest = getattr(controller, "manifest", None)
     if manifest is None or manifest.training.get("observed") is None:
         return None
-    return TrainingViews(manifest).novel
+    return TrainingViews(manifest, getattr(controller, "features_of", None) or observe).novel
 
 
 class TrainingViews:
     """The views of an exported controller's training, as far as its manifest describes them."""
 
-    def __init__(self, manifest: Any) -> None:
-        """`manifest`: a `policies.manifest.Manifest` with `training["observed"]`; UserError."""
+    def __init__(self, manifest: Any, features_of: FeaturesOf = observe) -> None:
+        """`manifest`: a `policies.manifest.Manifest` with `training["observed"]`; UserError.
+
+        `features_of` computes features as `observe` does.
+        """
+        self._features_of = features_of
         observed = manifest.training["observed"]
         try:
             mean, variance = (np.array(observed[k], np.float64) for k in ("mean", "variance"))
@@ -86,7 +91,7 @@ class TrainingViews:
 
     def score(self, view: View) -> float:
         """How far the view lies from the middle of training, from 0 to 9; NaN where it is none."""
-        row = observe(view, self._previous)[self._told]
+        row = self._features_of(view, self._previous)[self._told]
         return float(_scores(row[None], self._mean, self._variance)[0])
 
     def novel(self, view: View) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class RequestShape:
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor: request.0.weight [out, in], …, request.queries."""
         shapes: dict[str, tuple[int, ...]] = {}
-        for i, (fan_in, fan_out) in enumerate(zip(self.layers, self.layers[1:], strict=False)):
+        for i, (fan_in, fan_out) in enumerate(pairwise(self.layers)):
             shapes[f"request.{i}.weight"] = (fan_out, fan_in)
             shapes[f"request.{i}.bias"] = (fan_out,)
         shapes[QUERIES] = (self.heads, self.layers[-1])

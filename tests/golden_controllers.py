@@ -111,7 +111,6 @@ def random_controller(kind: str, seed: int) -> tuple[dict[str, np.ndarray], Mani
     return weights, manifest
 
 
-
 def main() -> None:
     """Write all of it."""
     kept = {"observations": drawn_observations(), "requests": drawn_requests()}

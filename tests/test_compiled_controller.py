@@ -1,4 +1,4 @@
-"""The compiled controller decides as the one of NumPy alone, and its kernels as their slow twins."""
+"""The compiled controller decides as the one of NumPy alone; the features are compared elsewhere."""
 
 from __future__ import annotations
 
@@ -112,5 +112,5 @@ def test_other_classes_and_bad_features_are_named() -> None:
     view = views(0)[0]
     with pytest.raises(UserError, match="trained for the classes coding"):
         controller.plan(view._replace(class_names=("other",)))
-    with pytest.raises(UserError, match="engine.power is not a finite number"):
+    with pytest.raises(UserError, match=r"engine\.power is not a finite number"):
         controller.plan(view._replace(power_watts=float("nan")))

@@ -1,4 +1,4 @@
-"""The summary of requests: NumPy's, torch's and the compiled one, what they must not mind, the format."""
+"""The summary of requests in NumPy, torch and compiled, what it must not mind, and its format."""
 
 from __future__ import annotations
 
@@ -264,5 +264,5 @@ def test_other_policies_and_tensors_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"tensor {name} has shape"):
             write_controller(tmp_path / "c", {**weights, name: of}, manifest)
     del weights[QUERIES]
-    with pytest.raises(UserError, match="tensor request.queries is missing"):
+    with pytest.raises(UserError, match=r"tensor request\.queries is missing"):
         CompiledByRequest(manifest, weights)

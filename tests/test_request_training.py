@@ -176,9 +176,7 @@ def test_live_engines_are_trained_on_and_served(tmp_path: Path) -> None:
         ({"imitate": "slack-priced"}, "--imitate slack-priced: requests are observed"),
     ],
 )
-def test_where_requests_cannot_be_observed_it_is_said(
-    learning: dict[str, Any], says: str
-) -> None:
+def test_where_requests_cannot_be_observed_it_is_said(learning: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says) as caught:
         TrainConfig(Learning(**BY_REQUEST, **learning)).check()
     assert "\n" not in str(caught.value)
@@ -189,7 +187,10 @@ def test_a_run_keeps_what_it_observes(done: tuple[str, RunFolder]) -> None:
     stated = (run.path / "environment.json").read_text(encoding="utf-8")
     for learning, says in (
         (Learning(policy=name), r"--observation aggregate: .* keeps its observation \(per-request"),
-        (Learning(policy=name, actions="tiers", **BY_REQUEST), r"--actions tiers: .* \(sized-tiers"),
+        (
+            Learning(policy=name, actions="tiers", **BY_REQUEST),
+            r"--actions tiers: .* \(sized-tiers",
+        ),
     ):
         with pytest.raises(UserError, match=says):
             TrainConfig(learning, resume=run.path).check()

@@ -90,7 +90,7 @@ def policy_outputs(model: Learner, observations: Any) -> NDArray[np.float32]:
 def _drawn(
     rng: np.random.Generator, low: Observation, high: Observation, shape: tuple[int, ...]
 ) -> Observation:
-    """Float32 [*shape, *low.shape] within the bounds, most entries of every other one at a bound."""
+    """Float32 [*shape, *low.shape] within the bounds, every other one mostly at them."""
     within = rng.uniform(low, high, (*shape, *low.shape))
     at_bound = rng.random(within.shape) < 0.7
     at_bound.reshape(-1, *low.shape)[::2] = False

@@ -2,12 +2,13 @@
 
 A features extractor of Stable-Baselines3: what it gives is the vector of the engine and behind it a
 summary of each class's requests, and goes on to the usual layers of actor and critic, which share
-it. What the summary is stands in its NumPy twin, `policies.request_encoder`, by which it is exported.
+it. What the summary is stands in its NumPy twin, `policies.request_encoder`, which is exported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ class RequestEncoder(BaseFeaturesExtractor):
         self.shape = RequestShape((rows[1], *layers), heads)
         super().__init__(observation_space, features + self.shape.outputs(classes))
         widths = self.shape.layers
-        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in zip(widths, widths[1:]))
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
         self.activation = activation_fn()
         # It begins as the mean over a class; not a layer, or it would be drawn like one.
         self.queries = nn.Parameter(torch.zeros(heads, widths[-1]))
