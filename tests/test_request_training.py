@@ -15,6 +15,7 @@ from engine.overload import OverloadRule
 from engine.protocol import Limits
 from engine.tiny import tiny_server
 from policies.compiled_by_request import CompiledByRequest
+from policies.features import feature_table
 from policies.learned import LearnedByRequest, LearnedController
 from policies.registry import make
 from tests import test_train
@@ -23,7 +24,7 @@ from tests.test_fleet_envs import SEED, sb3, single
 from tests.test_resumed_training import content, killed_and_resumed
 from tests.test_resumed_training import settings as resumable
 from tests.test_resumed_training import train as served
-from tests.tiny_recording import asked, replay_server
+from tests.tiny_recording import CLASSES, asked, replay_server
 from train import session
 from train.agreement import compare
 from train.algorithms.arguments import arguments_of
@@ -35,6 +36,7 @@ from train.environment_version import environment_version
 from train.export import export
 from train.export_run import export_run
 from train.first_model import new_model
+from train.held_out import HeldOut
 from train.run_folder import RunFolder
 from train.saved_model import load_model
 from train.window import Watched
@@ -72,7 +74,6 @@ def test_a_run_trains_and_exports(done: tuple[str, RunFolder], tmp_path: Path) -
     assert (model.policy.features_extractor.queries != 0).any(), "it learned whom to look at"
     controller = make(str(run.path))
     assert type(controller) is CompiledByRequest
-    assert controller.manifest.training["observed"]["decisions"] > 0
     assert "looking at every request" in (run.controller / "card.md").read_text(encoding="utf-8")
     assert len(replay_server().engine(asked(4, 8)).serve(controller)) == 4
     from train.config import ExportConfig
@@ -82,6 +83,17 @@ def test_a_run_trains_and_exports(done: tuple[str, RunFolder], tmp_path: Path) -
     assert "all 1,000 actions equal" in console.file.getvalue()  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="--onnx: a policy that observes requests is not written"):
         export_run(ExportConfig(run.path, out=tmp_path / "onnx", onnx=True), console)
+
+
+def test_a_policy_is_judged_on_held_out_episodes(
+    done: tuple[str, RunFolder],
+    workload: Path,  # noqa: F811
+) -> None:
+    name, run = done
+    held_out = HeldOut(made(settings(name, workload, **BY_REQUEST)), 4)
+    found = held_out.serve(load_model(run.checkpoint, ALGORITHMS[name]))
+    assert np.isfinite(found.score) and held_out.seen is not None
+    assert held_out.seen.shape[1] == len(feature_table(CLASSES)), "what novelty is told by"
 
 
 def test_shipped_actions_are_the_trained_policys(
