@@ -31,8 +31,8 @@ class CompiledByRequest(CompiledController):
         check_tensors(manifest.tensor_shapes(), weights)
         if manifest.requests is None:
             raise TypeError(f"{manifest.name}: observes no requests; take CompiledController")
-        activation, classes = manifest.network.activation, len(manifest.class_names)
-        self._encoder = encoder_of(manifest.requests, weights, activation, classes)
+        classes = len(manifest.class_names)
+        self._encoder = encoder_of(manifest.requests, weights, classes)
         super().__init__(manifest, weights)
 
     @classmethod

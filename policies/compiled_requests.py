@@ -9,7 +9,7 @@ scaled down whenever a higher score appears. `policies.compiled_by_request` hand
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp, log1p, tanh
+from math import exp, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -78,16 +78,16 @@ class Encoder(NamedTuple):
 
     sizes: Ints  # [L] from a row to what is pooled
     weights: NDArray[np.float32]  # layer by layer [in, out], and its bias
-    queries: NDArray[np.float32]  # [heads, H]
-    is_tanh: bool
+    queries: NDArray[np.float32]  # [H, heads]
     exact: Floats  # [K] a row; of what follows, nothing means anything between two calls
     layers: NDArray[np.float32]  # [2, widest]
+    scores: NDArray[np.float32]  # [heads]
     highest: NDArray[np.float32]  # [C, heads] score so far
     total: NDArray[np.float32]  # [C, heads] of the weights so far
 
 
 def encoder_of(
-    shape: RequestShape, weights: Mapping[str, NDArray[np.float32]], activation: str, classes: int
+    shape: RequestShape, weights: Mapping[str, NDArray[np.float32]], classes: int
 ) -> Encoder:
     """`weights` hold those of `RequestShape.tensor_shapes`, already checked."""
     parts = [
@@ -98,10 +98,10 @@ def encoder_of(
     return Encoder(
         sizes=np.array(shape.layers),
         weights=np.concatenate(parts),
-        queries=np.ascontiguousarray(weights[QUERIES]),
-        is_tanh=activation == "tanh",
+        queries=np.ascontiguousarray(weights[QUERIES].T),
         exact=np.zeros(shape.layers[0]),
         layers=np.zeros((2, max(shape.layers)), np.float32),
+        scores=np.zeros(shape.heads, np.float32),
         highest=np.zeros((classes, shape.heads), np.float32),
         total=np.zeros((classes, shape.heads), np.float32),
     )
@@ -111,8 +111,8 @@ def encoder_of(
 def summarise(seen: SeenRequests, encoder: Encoder, summary: NDArray[np.float32]) -> bool:
     """Fill in the summary [C * H]; False, and it means nothing, where a row holds no number."""
     highest, total, queries = encoder.highest, encoder.total, encoder.queries
-    heads, width = queries.shape
-    part = width // heads
+    width, heads = queries.shape
+    by_head = summary.reshape(len(total), heads, width // heads)
     summary[:] = 0.0
     highest[:] = -np.inf
     total[:] = 0.0
@@ -122,29 +122,36 @@ def summarise(seen: SeenRequests, encoder: Encoder, summary: NDArray[np.float32]
         if not _show(seen, s, encoder.exact, encoder.layers[0]):
             return False
         x, c = encoder.layers[_encode(encoder)], seen.slo_class[s]
+        encoder.scores[:] = 0.0
+        _add_product(x, queries, encoder.scores)
         for h in range(heads):
-            score = np.float32(0.0)
-            for i in range(width):
-                score += queries[h, i] * x[i]
-            first = c * width + h * part
-            weight = np.float32(1.0)
-            if score > highest[c, h]:
-                kept = exp(highest[c, h] - score)
-                total[c, h] *= kept
-                for i in range(part):
-                    summary[first + i] *= kept
-                highest[c, h] = score
-            else:
-                weight = exp(score - highest[c, h])
-            total[c, h] += weight
-            for i in range(part):
-                summary[first + i] += weight * x[h * part + i]
+            _pool(x[h * by_head.shape[2] :], encoder.scores[h], h, highest[c], total[c], by_head[c])
     for c in range(len(total)):
         for h in range(heads):
             if total[c, h] > 0.0:
-                for i in range(part):
-                    summary[c * width + h * part + i] /= total[c, h]
+                by_head[c, h] /= total[c, h]
     return True
+
+
+@njit(**INNER)
+def _pool(
+    x: NDArray[np.float32],
+    score: float,
+    h: int,
+    highest: NDArray[np.float32],
+    total: NDArray[np.float32],
+    pooled: NDArray[np.float32],
+) -> None:
+    """Let a request of the class [heads] count in head h, by the exponential of its score."""
+    weight, kept = np.float32(1.0), np.float32(1.0)
+    if score > highest[h]:
+        kept, highest[h] = exp(highest[h] - score), score
+    else:
+        weight = exp(score - highest[h])
+    total[h] = total[h] * kept + weight
+    of_head = pooled[h]
+    for i in range(len(of_head)):
+        of_head[i] = of_head[i] * kept + weight * x[i]
 
 
 @njit(**INNER, error_model="numpy")
@@ -183,18 +190,30 @@ def _show(seen: SeenRequests, s: int, exact: Floats, row: NDArray[np.float32]) -
 @njit(**INNER)
 def _encode(encoder: Encoder) -> int:
     """Take the row in `encoder.layers[0]` through all of them; in which of the two it ended."""
-    sizes, weights, x, at = encoder.sizes, encoder.weights, encoder.layers[0], 0
+    sizes, x, at = encoder.sizes, encoder.layers[0], 0
     for layer in range(len(sizes) - 1):
         fan_in, fan_out = sizes[layer], sizes[layer + 1]
         y, bias = encoder.layers[(layer + 1) % 2], at + fan_in * fan_out
+        begins = encoder.weights[bias : bias + fan_out]
         for i in range(fan_out):
-            y[i] = weights[bias + i]
-        # Input by input, so that the inner loop runs over outputs that do not wait for each other.
-        for j in range(fan_in):
-            first, value = at + j * fan_out, x[j]
-            for i in range(fan_out):
-                y[i] += weights[first + i] * value
+            y[i] = begins[i]
+        _add_product(x, encoder.weights[at:bias].reshape(fan_in, fan_out), y)
         for i in range(fan_out):
-            y[i] = tanh(y[i]) if encoder.is_tanh else max(y[i], np.float32(0.0))
+            y[i] = max(y[i], np.float32(0.0))
         at, x = bias + fan_out, y
     return (len(sizes) - 1) % 2
+
+
+@njit(**INNER)
+def _add_product(
+    x: NDArray[np.float32], weights: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
+    """Add x [in] @ weights [in, out] to `out`.
+
+    Input by input, so that the inner loop runs over outputs that do not wait for each other, and by
+    slices, so that the compiler sees that no index is negative: else it takes one at a time.
+    """
+    for j in range(weights.shape[0]):
+        row, value = weights[j], x[j]
+        for i in range(len(row)):
+            out[i] += row[i] * value

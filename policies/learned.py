@@ -151,7 +151,7 @@ class LearnedByRequest(LearnedController):
         """As of LearnedController."""
         super().__init__(manifest, weights)
         assert manifest.requests is not None
-        self.encoder = RequestEncoder(manifest.requests, weights, manifest.network.activation)
+        self.encoder = RequestEncoder(manifest.requests, weights)
 
     def observed(self, view: View) -> Observation:
         """The features, and behind them what is made of the requests."""

@@ -4,8 +4,10 @@ Every request's row goes through the same layers. For each class and head a lear
 class's requests (softmax of their scores), and the head's share of what was encoded is averaged by
 those weights: attention pooling (Lee et al. 2019, Set Transformer, without its other layers). So
 neither the number of slots nor their order matters, and of a class of which nobody decodes the
-summary is 0. With queries of 0 it is the mean over the class. The rows are
-`policies.request_features`', what follows is `policies.network`'s.
+summary is 0. With queries of 0 it is the mean over the class. Layers end in ReLUs: with
+64 requests, tanh alone would take a fifth of the time that a decision may.
+
+The rows are `policies.request_features`', what follows is `policies.network`'s.
 """
 
 from __future__ import annotations
@@ -25,10 +27,7 @@ QUERIES = "request.queries"
 
 @dataclass(frozen=True)
 class RequestShape:
-    """Widths from a request's row over the encoder's layers, all activated; heads for each class.
-
-    Which activation is said by `policies.network.NetworkShape`.
-    """
+    """Widths from a request's row over the encoder's layers, each behind a ReLU; heads by class."""
 
     layers: tuple[int, ...]
     heads: int = 1
@@ -61,9 +60,7 @@ class RequestShape:
 class RequestEncoder:
     """From the rows of all slots to a summary of each class."""
 
-    def __init__(
-        self, shape: RequestShape, weights: Mapping[str, Float32s], activation: str
-    ) -> None:
+    def __init__(self, shape: RequestShape, weights: Mapping[str, Float32s]) -> None:
         """`weights` hold those of `RequestShape.tensor_shapes`, already checked."""
         self._layers = [
             (weights[f"request.{i}.weight"].T, weights[f"request.{i}.bias"])
@@ -71,15 +68,13 @@ class RequestEncoder:
         ]
         self._queries = weights[QUERIES].T
         self._parts = shape.heads, shape.layers[-1] // shape.heads
-        self._tanh = activation == "tanh"
 
     def summary(self, rows: Float32s, mask: Float32s) -> Float32s:
         """Float32 [C * H], class by class, of rows [S, K] and mask [S] (1 where one decodes)."""
         x = rows[mask > 0]
         members = x[:, CLASS:, None] > 0  # [n, C, 1]
         for weight, bias in self._layers:
-            x = x @ weight + bias
-            x = np.tanh(x) if self._tanh else np.maximum(x, 0)
+            x = np.maximum(x @ weight + bias, 0)
         scores = np.where(members, (x @ self._queries)[:, None], np.float32(-np.inf))
         highest = scores.max(axis=0, initial=np.float32(-1e30))
         weights = np.exp(scores - highest)  # [n, C, heads], 0 for those of other classes

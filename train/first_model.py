@@ -15,7 +15,7 @@ from gymnasium import spaces
 from engine.errors import UserError
 from train.algorithms.arguments import Arguments
 from train.algorithms.base import Learner
-from train.algorithms.request_encoder import encoding
+from train.algorithms.request_encoder import ENCODING
 from train.algorithms.timing import TimedDictBuffer
 from train.config import TrainConfig
 from train.environments import Environment, replicas
@@ -57,7 +57,7 @@ def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Le
     options, network = arguments.of(replicas(env)) | kind.FIXED, arguments.network()
     if isinstance(env.observation_space, spaces.Dict):
         options |= {"rollout_buffer_class": TimedDictBuffer}
-        network |= encoding(network)
+        network |= ENCODING
     model: Learner = kind(
         kind.POLICY,
         env,

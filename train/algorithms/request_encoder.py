@@ -7,9 +7,8 @@ it. What the summary is stands in its NumPy twin, `policies.request_encoder`, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -31,7 +30,6 @@ class RequestEncoder(BaseFeaturesExtractor):
         observation_space: spaces.Dict,
         layers: Sequence[int],
         heads: int,
-        activation_fn: type[nn.Module],
     ) -> None:
         """Of observations `per-request` of `envs.observing`."""
         engine, rows = observation_space["engine"].shape, observation_space["requests"].shape
@@ -41,7 +39,6 @@ class RequestEncoder(BaseFeaturesExtractor):
         super().__init__(observation_space, features + self.shape.outputs(classes))
         widths = self.shape.layers
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
-        self.activation = activation_fn()
         # It begins as the mean over a class; not a layer, or it would be drawn like one.
         self.queries = nn.Parameter(torch.zeros(heads, widths[-1]))
 
@@ -50,7 +47,7 @@ class RequestEncoder(BaseFeaturesExtractor):
         x, mask = observations["requests"], observations["mask"]
         members = (x[..., CLASS:] * mask[..., None] > 0)[..., None]  # [B, S, C, 1]
         for layer in self.layers:
-            x = self.activation(layer(x))
+            x = layer(x).relu()
         scores = (x @ self.queries.T)[:, :, None]  # [B, S, 1, heads]
         scores = scores.masked_fill(~members, -torch.inf)
         highest = scores.detach().amax(1, keepdim=True).clamp_min(-1e30)  # -inf: nobody is there
@@ -61,15 +58,9 @@ class RequestEncoder(BaseFeaturesExtractor):
         return torch.cat([observations["engine"], summary.flatten(1)], 1)
 
 
-def encoding(network: Mapping[str, Any]) -> dict[str, Any]:
-    """What `policy_kwargs` say more where requests are observed, beside those of `network`."""
-    activation = network.get("activation_fn", nn.Tanh)
-    return {
-        "features_extractor_class": RequestEncoder,
-        # Said in full, so that a run keeps its sizes when ours change.
-        "features_extractor_kwargs": {
-            "layers": LAYERS,
-            "heads": HEADS,
-            "activation_fn": activation,
-        },
-    }
+ENCODING = {
+    "features_extractor_class": RequestEncoder,
+    # Said in full, so that a run keeps its sizes when ours change.
+    "features_extractor_kwargs": {"layers": LAYERS, "heads": HEADS},
+}
+"""What `policy_kwargs` say more where requests are observed."""
