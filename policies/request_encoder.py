@@ -4,8 +4,8 @@ Every request's row goes through the same layers. For each class and head a lear
 class's requests (softmax of their scores), and the head's share of what was encoded is averaged by
 those weights: attention pooling (Lee et al. 2019, Set Transformer, without its other layers). So
 neither the number of slots nor their order matters, and of a class of which nobody decodes the
-summary is 0. With queries of 0 it is the mean over the class. Layers end in ReLUs: with
-64 requests, tanh alone would take a fifth of the time that a decision may.
+summary is 0. With queries of 0 it is the mean over the class. Layers end in ReLUs,
+since tanh of what every request shows would be felt in a decision.
 
 The rows are `policies.request_features`', what follows is `policies.network`'s.
 """
