@@ -41,13 +41,9 @@ class CompiledByRequest(CompiledController):
         return cls if manifest.requests is not None else CompiledController.kind_of(manifest)
 
     def reset(self, limits: Limits) -> None:
-        """Start as in training; what is observed has room for the summary."""
+        """Start as in training. Behind the features the network is given the summary."""
         super().reset(limits)
-        inputs = self.manifest.network.layers[0]
-        observation = np.zeros(inputs, np.float32)
-        self._policy = self._policy._replace(mean=np.zeros(inputs), scale=np.ones(inputs))
-        self._memory = self._memory._replace(observation=observation)
-        self._summary = observation[len(self.manifest.features) :]
+        self._summary = self._own.observation[len(self.manifest.features) :]
 
     def plan(self, view: View) -> Plan:
         """Decide when the last decision has stood for `hold` iterations, else keep it."""

@@ -100,11 +100,6 @@ def seen(view: View) -> Seen:
     )
 
 
-def steps_of(view: View, plan: Floats) -> tuple[float, float]:
-    """`predicted_steps` of a plan [4, C] by class, UNPRICED without a profile."""
-    return (UNPRICED, UNPRICED) if view.pricing is None else predicted_steps(view, plan)
-
-
 def observe_compiled(
     view: View, previous: PlanByClass, shifts: Shifts | None = None
 ) -> Observation:
@@ -123,7 +118,9 @@ def observe_compiled(
         shifts.look(view, *(block[:, i].tolist() for i in (ACCEPTANCE, EVIDENCE, SINCE)))
         past[:] = shifts.rate_hz, shifts.changed_s
     fill_tails(of_view, past, block)
-    fill_engine(of_view, count, *steps_of(view, plan), out[size:])
+    is_priced = view.pricing is not None
+    steps_s = predicted_steps(view, plan) if is_priced else (UNPRICED, UNPRICED)
+    fill_engine(of_view, count, *steps_s, out[size:])
     np.minimum(np.maximum(out, low, out=out), 1.0, out=out)
     return out.astype(np.float32)
 

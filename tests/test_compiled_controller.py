@@ -1,4 +1,4 @@
-"""The compiled controller decides as the one of NumPy alone; the features are compared elsewhere."""
+"""The compiled controller decides as the one of NumPy alone; features are compared elsewhere."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import UserError
+from engine.profile.hardware_profile import PASSES_TABULATED
+from engine.profile.pricing import BoundPricing
+from engine.profile.published import open_profile
 from engine.protocol import Limits, Plan, View
 from policies.action_codec import BoxCodec, TierCodec
-from policies.actions import ActionTable, sized_tiers
+from policies.actions import sized_tiers
 from policies.compiled_controller import CompiledController, is_compilable
+from policies.features import observe
 from policies.learned import LearnedController, write_controller
 from policies.manifest import Manifest
 from policies.network import NetworkShape
 from tests.test_features import CLASSES, Priced, make_view
-from tests.test_learned import Weights, controller_parts
+from tests.test_learned import TABLE, Weights, controller_parts
 
 SIZED = sized_tiers(CLASSES)
 
@@ -42,6 +46,17 @@ def views(seed: int, count: int = 6) -> list[View]:
         make_view(rng, clock_s=0.3 * (i + 1), pricing=Priced() if i % 2 else None)
         for i in range(count)
     ]
+
+
+def bound_views(seed: int, behind: int) -> list[View]:
+    """As `views`, priced by a profile; the drafter is up to `behind` tokens behind."""
+    rng, profile, priced = np.random.default_rng(seed), open_profile("llama-8b-a100"), []
+    for view in views(seed):
+        context = np.where(view.active, view.context_tokens, 0)
+        late = np.where(view.active, rng.integers(1, behind + 1, len(context)), 0)
+        prices = BoundPricing(profile, view.active, context, late)
+        priced.append(view._replace(pricing=prices))
+    return priced
 
 
 def assert_same(ours: Plan, theirs: Plan) -> None:
@@ -67,6 +82,20 @@ def test_it_plans_as_numpy_does(seed: int, activation: str, sizes_batch: bool) -
                 np.testing.assert_array_equal(one, other)
         ours.reset(Limits())
         theirs.reset(Limits())
+
+
+@pytest.mark.parametrize("behind", (9, PASSES_TABULATED))
+@pytest.mark.parametrize("seed", range(12))
+def test_prices_are_those_of_the_profile(seed: int, behind: int) -> None:
+    """Also where the profile has tabulated none for so many tokens."""
+    weights, manifest = controller_parts(seed)
+    manifest = replace(manifest, hold=1)
+    ours, theirs = CompiledController(manifest, weights), LearnedController(manifest, weights)
+    for view in bound_views(seed, behind):
+        before = theirs._actor.previous
+        assert_same(ours.plan(view), theirs.plan(view))
+        expected = observe(view, before)[-4:]  # of what is priced
+        np.testing.assert_array_equal(ours._own.observation[-4:], expected)
 
 
 def test_without_a_normaliser_too() -> None:
@@ -95,13 +124,13 @@ def test_which_exports_it_takes(tmp_path: Path) -> None:
     weights, manifest = controller_parts()
     write_controller(tmp_path / "tiers", weights, manifest)
     assert isinstance(CompiledController.load(tmp_path / "tiers"), CompiledController)
-    table = ActionTable(CLASSES)
-    masked = replace(manifest, codec=TierCodec(table, masked=True))
+
+    masked = replace(manifest, codec=TierCodec(TABLE, masked=True))
     write_controller(tmp_path / "masked", weights, masked)
     assert type(CompiledController.load(tmp_path / "masked")) is LearnedController
-    outputs = BoxCodec(table).outputs
+    outputs = BoxCodec(TABLE).outputs
     shape = NetworkShape((*manifest.network.layers[:-1], outputs))
-    assert not is_compilable(replace(manifest, network=shape, codec=BoxCodec(table)))
+    assert not is_compilable(replace(manifest, network=shape, codec=BoxCodec(TABLE)))
     with pytest.raises(TypeError, match="no such policy is compiled"):
         CompiledController(masked, weights)
 

@@ -20,6 +20,7 @@ from engine.profile.cost_model import TABULATED, PassCost
 from engine.profile.identity import Identity
 from engine.protocol import PROMPT_CHUNKS, Floats, Ints
 
+PASSES_TABULATED = 65_536  # tokens: what a first draft step catches up on after ordinary steps
 KV_MEMORY_SHARE = 0.9  # of a card's memory that serving engines fill by default
 
 
@@ -282,7 +283,7 @@ class HardwareProfile:
     def passes(self) -> tuple[Floats, Floats]:
         """What `engine.kernels.class_steps` asks of a machine; to be read."""
         parts = self.verify, self.host, self.draft_first, self.draft_next
-        counts = np.arange(TABULATED)
+        counts = np.arange(PASSES_TABULATED)
         return (
             np.stack([p.curve.at_each(counts) for p in parts]),
             np.array([(p.kv_token_s, p.attended_s, p.request_s) for p in parts]),
