@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import UserError
-from policies.compiled_controller import CompiledController
+from policies.compiled_by_request import CompiledByRequest
 from policies.compiled_features import load_kernels, observe_compiled
 from policies.learned import LearnedController
 from policies.manifest import FILE_NAME
@@ -23,7 +23,7 @@ def load_exported(folder: str | Path) -> LearnedController:
     Raises UserError, one sentence, also for files that the manifest does not name.
     """
     folder = Path(folder)
-    controller = CompiledController.load(folder)
+    controller = CompiledByRequest.load(folder)  # of that kind, or of another that fits
     named = {FILE_NAME, *controller.manifest.files}
     for path in sorted(folder.iterdir()):
         if path.name not in named:

@@ -20,6 +20,8 @@ from policies.actions import Actions, ActionTable
 from policies.features import Feature, feature_table, schema_hash
 from policies.network import NetworkShape, Normaliser
 from policies.price_actions import PriceActions
+from policies.request_encoder import RequestShape
+from policies.request_features import request_table
 
 FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
@@ -31,6 +33,8 @@ _KEYS = (
     "format_version", "name", "host", "features", "feature_hash", "normaliser", "network",
     "actions", "codec", "hold", "training", "files", "digest",
 )  # fmt: skip
+REQUESTS = "requests"
+"""The key that is there only of a policy that observes requests, so that others read as ever."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Manifest:
     codec: ActionCodec
     """What the network's outputs stand for, and the action table."""
     normaliser: Normaliser | None = None
+    requests: RequestShape | None = None
+    """What is made of each request beside the features, before the network; None: nothing."""
     hold: int = 1
     """Iterations for which a decision stands (the environment's decide_every)."""
     training: dict[str, Any] = field(default_factory=dict)
@@ -58,11 +64,7 @@ class Manifest:
                 "at least 1"
             )
         inputs, outputs = self.network.layers[0], self.network.layers[-1]
-        if inputs != len(self.features):
-            raise UserError(
-                f"manifest: the network takes {inputs} inputs; expected {len(self.features)}, "
-                "one for each feature"
-            )
+        self._check_inputs(inputs)
         if outputs != self.codec.outputs:
             raise UserError(
                 f"manifest: the network has {outputs} outputs; expected {self.codec.outputs} for "
@@ -72,6 +74,33 @@ class Manifest:
             raise UserError(
                 f"manifest: the normaliser has {len(self.normaliser.mean)} entries; expected "
                 f"{inputs}, one for each feature"
+            )
+
+    def _check_inputs(self, inputs: int) -> None:
+        """Raise UserError unless the network takes the features, and what is made of requests."""
+        features, summary = len(self.features), 0
+        if self.requests is not None:
+            self._check_requests(self.requests)
+            summary = self.requests.outputs(len(self.class_names))
+        if inputs != features + summary:
+            of_requests = f" and {summary} of requests" if summary else ""
+            raise UserError(
+                f"manifest: the network takes {inputs} inputs; expected {features + summary}, "
+                f"one for each feature{of_requests}"
+            )
+
+    def _check_requests(self, requests: RequestShape) -> None:
+        """Raise UserError where rows have another width, or the policy is none that sees them."""
+        if requests.layers[0] != len(self.request_features):
+            raise UserError(
+                f"manifest: the encoder takes rows of {requests.layers[0]}; expected "
+                f"{len(self.request_features)}, one for each feature of a request"
+            )
+        plain = isinstance(self.codec, TierCodec) and isinstance(self.actions, ActionTable)
+        if not plain or self.masked or self.network.lstm or self.normaliser is not None:
+            raise UserError(
+                "manifest: requests are observed by policies over tiers alone, without masks, LSTM "
+                "and normaliser"
             )
 
     @property
@@ -94,6 +123,16 @@ class Manifest:
         """Features in the order of the network's inputs."""
         return feature_table(self.class_names)
 
+    @property
+    def request_features(self) -> tuple[Feature, ...]:
+        """Features of a request in the order of its row."""
+        return request_table(self.class_names)
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor."""
+        of_requests = {} if self.requests is None else self.requests.tensor_shapes()
+        return of_requests | self.network.tensor_shapes()
+
     def to_json(self) -> str:
         """The file's text, digest included."""
         values: dict[str, Any] = {
@@ -110,6 +149,12 @@ class Manifest:
             "training": self.training,
             "files": self.files,
         }
+        if self.requests is not None:
+            values[REQUESTS] = {
+                "features": [f._asdict() for f in self.request_features],
+                "feature_hash": schema_hash(self.request_features),
+                **asdict(self.requests),
+            }
         try:
             values["digest"] = _digest(values)
             return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -134,7 +179,7 @@ def parse_manifest(text: str) -> Manifest:
             f"manifest: format version {version!r}; this DraftGym reads version {FORMAT_VERSION}, "
             "so export the controller with it again"
         )
-    _check_keys("manifest", values, _KEYS)
+    _check_keys("manifest", values, (*_KEYS, REQUESTS) if REQUESTS in values else _KEYS)
     stated = values.pop("digest")
     if stated != _digest(values):
         raise UserError(
@@ -149,14 +194,7 @@ def parse_manifest(text: str) -> Manifest:
 def _manifest_of(values: dict[str, Any]) -> Manifest:
     """Build and cross-check the manifest from tables whose outer keys are right."""
     actions = _actions_of(values["actions"])
-    own_features = feature_table(actions.class_names)
-    own = schema_hash(own_features)
-    listed = values["features"]
-    if values["feature_hash"] != own or listed != [f._asdict() for f in own_features]:
-        raise UserError(
-            f"manifest: made for other features (hash {str(values['feature_hash'])[:12]}, this "
-            f"DraftGym's is {own[:12]}); train or export again with this version"
-        )
+    _check_features("features", values, feature_table(actions.class_names))
     network = values["network"]
     _check_keys("manifest: network", network, ("layers", "activation", "lstm"))
     normaliser = values["normaliser"]
@@ -184,10 +222,32 @@ def _manifest_of(values: dict[str, Any]) -> Manifest:
             normaliser["clip"],
             normaliser["epsilon"],
         ),
+        requests=_requests_of(values.get(REQUESTS), actions),
         hold=values["hold"],
         training=_table("training", values["training"]),
         files=_file_hashes(values["files"]),
     )
+
+
+def _check_features(what: str, values: dict[str, Any], own: tuple[Feature, ...]) -> None:
+    """Raise UserError unless the features that `values` list are our own."""
+    stated, expected = values["feature_hash"], schema_hash(own)
+    if stated != expected or values["features"] != [f._asdict() for f in own]:
+        raise UserError(
+            f"manifest: made for other {what} (hash {str(stated)[:12]}, this DraftGym's is "
+            f"{expected[:12]}); train or export again with this version"
+        )
+
+
+def _requests_of(values: Any, actions: Actions) -> RequestShape | None:
+    """How requests are encoded, if they are observed."""
+    if values is None:
+        return None
+    _check_keys("manifest: requests", values, ("features", "feature_hash", "layers", "heads"))
+    _check_features("features of requests", values, request_table(actions.class_names))
+    if not isinstance(values["layers"], list):
+        raise UserError("manifest: requests: layers is no list of numbers")
+    return RequestShape(tuple(values["layers"]), values["heads"])
 
 
 def _actions_of(values: Any) -> Actions:

@@ -19,6 +19,8 @@ from train.command_line import leaves, nearest
 from train.task_config import Episodes, Reward, check_task
 
 FEWEST_IMITATED = 256
+BY_REQUEST = ("ppo", "a2c")
+"""Algorithms that can observe requests one by one."""
 BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
 DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
 LIVE_ONLY = ("draft_head", "draft_model", "device", "attention", "dtype", "threads", "prompts")
@@ -93,6 +95,9 @@ class Learning:
     not for presets. Prices: factors that steer slack-priced, which selects the nodes; needs a
     hardware profile, not for presets and masks. None: sized-tiers, for presets and with --imitate
     tiers."""
+    observation: Literal["aggregate", "per-request"] = "aggregate"
+    """What is observed: features by class and of the engine, or these and every request by itself,
+    over which the network attends by class (ppo and a2c, over plans)."""
     minutes: float = 4.0
     """Training time in all, resumed parts included."""
     decisions: int | None = None
@@ -201,6 +206,11 @@ class TrainConfig:
         arguments = arguments_of(self)
         arguments.algorithm.check_actions(learning.kind)
         check_imitation(learning, self.serving.backend)
+        check_observation(learning)
+        if self.resume is not None:
+            from train.environment_version import check_taken_up
+
+            check_taken_up(self.resume, learning.kind, learning.observation)
         is_off_policy = arguments.algorithm.is_off_policy
         check_task(self.reward, self.episodes, learning.policy, is_off_policy, arguments.n_envs)
         if self.comparison[0] and not evaluation.baselines:
@@ -294,6 +304,25 @@ def check_imitation(learning: Learning, backend: str) -> None:
         make(spec)
     except UserError as error:
         raise UserError(f"--imitate {error} (python evaluate.py --list shows them)") from error
+
+
+def check_observation(learning: Learning) -> None:
+    """Raise UserError where requests cannot be observed one by one."""
+    if learning.observation != "per-request":
+        return
+    given = ""
+    if learning.policy not in BY_REQUEST:
+        given = f"--policy {learning.policy}"
+    elif learning.kind == "prices":
+        given = f"--actions {learning.kind}"
+    elif learning.imitate is not None:
+        given = f"--imitate {learning.imitate}"
+    if given:
+        raise UserError(
+            f"--observation per-request {given}: requests are observed by "
+            f"{' and '.join(BY_REQUEST)} over plans alone, without --imitate; leave one of the two "
+            "out"
+        )
 
 
 def check_serving(serving: Serving) -> None:

@@ -43,6 +43,7 @@ def environment(
     table = action_table(config)
     codec = arguments.codec(table, DEFAULT_CLASSES)
     decide_every, reward = config.learning.decide_every, config.reward.goodput()
+    observation = config.learning.observation
     if isinstance(server, ReplayServer) and not isinstance(table, ActionTable):
         singles = [
             make_replay(
@@ -55,7 +56,9 @@ def environment(
     if isinstance(server, ReplayServer) and not refusal(server):
         assert isinstance(table, ActionTable)
         episodes = ReplayEpisodes(server, requests=draw)
-        fleet = ServeFleet(episodes, arguments.n_envs, table, reward, decide_every)
+        fleet = ServeFleet(
+            episodes, arguments.n_envs, table, reward, decide_every, observation=observation
+        )
         return WatchedFleet(fleet, codec=codec)
     made = gymnasium.make(
         envs.SERVE_ID if isinstance(server, ReplayServer) else envs.LIVE_ID,
@@ -64,6 +67,7 @@ def environment(
         actions=table,
         reward=reward,
         decide_every=decide_every,
+        observation=observation,
     )
     return Watched(made, codec=codec)
 

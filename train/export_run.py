@@ -1,6 +1,6 @@
 """`export.py`: a run's controller folder again, from its checkpoint, and the check that it agrees.
 
-How a policy is turned into a folder is `train.export`'s.
+How a policy is turned into a folder is `train.export`'s, what agreeing means `train.agreement`'s.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     settings = parse_with_files(
         TrainConfig, ["--resume", str(run.path)], "train.py", settings_files
     )
-    from train.export import compare, export
+    from train.agreement import compare
+    from train.export import export
     from train.saved_model import load_model
 
     algorithm = ALGORITHMS[settings.learning.policy]

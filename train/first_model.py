@@ -10,10 +10,13 @@ import math
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from engine.errors import UserError
 from train.algorithms.arguments import Arguments
 from train.algorithms.base import Learner
+from train.algorithms.request_encoder import ENCODING
+from train.algorithms.timing import TimedDictBuffer
 from train.config import TrainConfig
 from train.environments import Environment, replicas
 from train.run_folder import RunFolder
@@ -51,13 +54,16 @@ def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Le
     Observations are scaled by the features' definition, not here.
     """
     kind: Any = arguments.algorithm.make  # each has arguments of its own
-    options = arguments.of(replicas(env)) | kind.FIXED
+    options, network = arguments.of(replicas(env)) | kind.FIXED, arguments.network()
+    if isinstance(env.observation_space, spaces.Dict):
+        options |= {"rollout_buffer_class": TimedDictBuffer}
+        network |= ENCODING
     model: Learner = kind(
         kind.POLICY,
         env,
         **options,
         gamma=per_second(config.learning.half_life_s),
-        policy_kwargs=arguments.network(),
+        policy_kwargs=network,
         seed=config.seed,
         device="cpu",
     )

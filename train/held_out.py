@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
+from envs.observing import of_engine
 from envs.reward import GoodputReward
 from eval.compare import ARRIVING, over
 from policies.action_codec import TierCodec
@@ -66,7 +67,7 @@ class HeldOut:
         self._masked = isinstance(env.codec, TierCodec) and env.codec.masked
         self._each = -(-episodes // self._env.num_envs)
         self.seen: Observation | None = None
-        """[T, F] observations of the latest call, of fixed-size ones."""
+        """[T, F] features by class and of the engine that the latest call saw."""
 
     def serve(self, model: Learner) -> HeldOutFigures:
         """Serve every episode to its end, acting greedily. Draws from no generator of training."""
@@ -79,8 +80,7 @@ class HeldOut:
         attainment: list[float] = []
         seen: list[Observation] = []
         while left.any():
-            if not isinstance(observed, dict):
-                seen.append(observed[left > 0])
+            seen.append(of_engine(observed)[left > 0])
             masks = {MASKS: np.stack(env.env_method(MASKS))} if self._masked else {}
             actions, memory = model.predict(
                 observed, state=memory, episode_start=begins, deterministic=True, **masks

@@ -54,7 +54,8 @@ class RunFolder(CommandFolder):
         from train.algorithms.arguments import RUN_FILE, arguments_of
         from train.environment_version import FILE, environment_version
 
-        self.write_json(FILE, environment_version(config.learning.kind))
+        learning = config.learning
+        self.write_json(FILE, environment_version(learning.kind, learning.observation))
         write_atomic(self.path / RUN_FILE, arguments_of(config).as_yaml())
         self.write_asked(config)
 
