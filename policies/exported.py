@@ -14,6 +14,7 @@ from engine.errors import UserError
 from policies.compiled_controller import CompiledController
 from policies.compiled_features import load_kernels, observe_compiled
 from policies.learned import LearnedController
+from policies.learned_paths import LearnedPaths
 from policies.manifest import FILE_NAME
 
 
@@ -37,7 +38,7 @@ def load_exported(folder: str | Path) -> LearnedController:
             f"{folder}: was exported before its first update, so it has learned nothing; train for "
             "longer and export it again"
         )
-    if not isinstance(controller, CompiledController):
+    if not isinstance(controller, CompiledController | LearnedPaths):
         load_kernels()
         controller.features_of = observe_compiled
     return controller

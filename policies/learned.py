@@ -25,7 +25,7 @@ from policies.action_mask import ActionMask
 from policies.actions import ActionTable, PlanByClass
 from policies.delegate import defined
 from policies.features import Observation, observe, require_finite
-from policies.manifest import FILE_NAME, WEIGHTS_NAME, Manifest, parse_manifest
+from policies.manifest import FILE_NAME, PATHS, WEIGHTS_NAME, Manifest, parse_manifest
 from policies.network import Network, check_tensors
 from policies.shifts import Shifts
 
@@ -46,7 +46,7 @@ class LearnedController(Controller):
         self.manifest = manifest
         self.name = manifest.name
         self._actor = manifest.actions.actor()
-        if defined(self) != defined(self._actor):
+        if not set(defined(self._actor)) <= set(defined(self)):
             raise TypeError(f"{type(self).__name__} does not carry out {manifest.actions.kind}")
         self.lossless, self.needs_profile = manifest.actions.lossless, self._actor.needs_profile
         self.network = Network(manifest.network, weights, manifest.codec, manifest.normaliser)
@@ -79,6 +79,10 @@ class LearnedController(Controller):
     @classmethod
     def kind_of(cls, manifest: Manifest) -> type[LearnedController]:
         """Who carries out what the manifest says."""
+        if manifest.observation == PATHS:
+            from policies.learned_paths import LearnedPaths  # which is one of these
+
+            return LearnedPaths
         return LearnedPrices if manifest.actions.kind == "prices" else LearnedController
 
     def reset(self, limits: Limits) -> None:
@@ -94,13 +98,17 @@ class LearnedController(Controller):
     def plan(self, view: View) -> Plan:
         """Decide when the last decision has stood for `hold` iterations, else keep it."""
         if self._held == 0:
-            if view.class_names != self.manifest.actions.class_names:
-                self.refuse_classes(view)
-            observation = (self.features_of or observe)(view, self._actor.previous, self._shifts)
+            observation = self.observed(view)
             require_finite(observation, self._features)
             self._actor.decide(self.network.action(observation))
         self._held = (self._held + 1) % self.manifest.hold
         return self._actor.plan(view)
+
+    def observed(self, view: View) -> Observation:
+        """What the network is given of a view. Raises UserError for one that it knows nothing of."""
+        if view.class_names != self.manifest.actions.class_names:
+            self.refuse_classes(view)
+        return (self.features_of or observe)(view, self._actor.previous, self._shifts)
 
     def refuse_classes(self, view: View) -> None:
         """Raise UserError: it was trained for other classes than the view's."""

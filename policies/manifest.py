@@ -1,7 +1,7 @@
 """The exported controller's manifest.json: what is in it, how it is written, when it is refused.
 
-It says everything but the weights: features, normaliser, network shape, action table, what the
-network's outputs stand for in it (codec), hold, where it was trained, and a hash of every other
+It says everything but the weights: what is observed, normaliser, network shape, action table, what
+the network's outputs stand for in it (codec), hold, where it was trained, and a hash of every other
 file. A digest over the manifest itself catches edits and damage (it is no signature). Tensors are
 `policies.learned`'s.
 """
@@ -19,6 +19,7 @@ from policies.action_codec import ActionCodec, TierCodec, codec_from_dict
 from policies.actions import Actions, ActionTable
 from policies.features import Feature, feature_table, schema_hash
 from policies.network import NetworkShape, Normaliser
+from policies.path_features import path_table, trees_of
 from policies.price_actions import PriceActions
 
 FORMAT_VERSION = 2
@@ -26,11 +27,14 @@ FILE_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.safetensors"
 HOST = "draftgym"
 """Whose view and plan the features and actions speak of; other engines get their own word."""
+AGGREGATE, PATHS = "aggregate", "learning-to-draft"
+"""What may be observed, by the names of `envs.observing`."""
 
 _KEYS = (
     "format_version", "name", "host", "features", "feature_hash", "normaliser", "network",
     "actions", "codec", "hold", "training", "files", "digest",
 )  # fmt: skip
+_OPTIONAL = ("observation",)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Manifest:
     """Figures and provenance, free in form, JSON types only."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 by file name; filled in by `policies.learned.write_controller`."""
+    observation: str = AGGREGATE
+    """What the network is given; written down where it is not the aggregate."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -56,6 +62,11 @@ class Manifest:
             raise UserError(
                 f"manifest: hold is {self.hold!r}; expected a whole number of iterations, "
                 "at least 1"
+            )
+        if self.masked and self.observation != AGGREGATE:
+            raise UserError(
+                f"manifest: rules out tiers, but observes {self.observation}; masks are worked out "
+                f"from the observation {AGGREGATE}"
             )
         inputs, outputs = self.network.layers[0], self.network.layers[-1]
         if inputs != len(self.features):
@@ -91,8 +102,8 @@ class Manifest:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Features in the order of the network's inputs."""
-        return feature_table(self.class_names)
+        """Features in the order of the network's inputs. Raises UserError where there are none."""
+        return observed_features(self.observation, self.actions)
 
     def to_json(self) -> str:
         """The file's text, digest included."""
@@ -110,6 +121,8 @@ class Manifest:
             "training": self.training,
             "files": self.files,
         }
+        if self.observation != AGGREGATE:  # it was once the only one
+            values["observation"] = self.observation
         try:
             values["digest"] = _digest(values)
             return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -134,7 +147,7 @@ def parse_manifest(text: str) -> Manifest:
             f"manifest: format version {version!r}; this DraftGym reads version {FORMAT_VERSION}, "
             "so export the controller with it again"
         )
-    _check_keys("manifest", values, _KEYS)
+    _check_keys("manifest", values, _KEYS, _OPTIONAL)
     stated = values.pop("digest")
     if stated != _digest(values):
         raise UserError(
@@ -149,7 +162,8 @@ def parse_manifest(text: str) -> Manifest:
 def _manifest_of(values: dict[str, Any]) -> Manifest:
     """Build and cross-check the manifest from tables whose outer keys are right."""
     actions = _actions_of(values["actions"])
-    own_features = feature_table(actions.class_names)
+    observation = values.get("observation", AGGREGATE)
+    own_features = observed_features(observation, actions)
     own = schema_hash(own_features)
     listed = values["features"]
     if values["feature_hash"] != own or listed != [f._asdict() for f in own_features]:
@@ -187,7 +201,25 @@ def _manifest_of(values: dict[str, Any]) -> Manifest:
         hold=values["hold"],
         training=_table("training", values["training"]),
         files=_file_hashes(values["files"]),
+        observation=observation,
     )
+
+
+def observed_features(observation: Any, actions: Actions) -> tuple[Feature, ...]:
+    """What is observed under a table of actions. Raises UserError for what nobody observes."""
+    if observation == AGGREGATE:
+        return feature_table(actions.class_names)
+    if observation != PATHS:
+        raise UserError(
+            f"manifest: observation is {observation!r}; this DraftGym knows {AGGREGATE} and "
+            f"{PATHS}, so export the controller with it again"
+        )
+    if not isinstance(actions, ActionTable) or len(actions.class_names) != 1:
+        raise UserError(
+            f"manifest: the observation {PATHS} is of one request, whatever its class; expected a "
+            "table of plans of a single class"
+        )
+    return path_table(trees_of(actions))
 
 
 def _actions_of(values: Any) -> Actions:
@@ -219,10 +251,12 @@ def _table(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _check_keys(where: str, values: Any, keys: tuple[str, ...]) -> None:
+def _check_keys(
+    where: str, values: Any, keys: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> None:
     if not isinstance(values, Mapping):
         raise UserError(f"{where} is {type(values).__name__}; expected a table")
-    missing, unknown = sorted(set(keys) - set(values)), sorted(set(values) - set(keys))
+    missing, unknown = sorted(set(keys) - set(values)), sorted({*values} - {*keys, *optional})
     if missing or unknown:
         what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is unknown"
         raise UserError(f"{where}: key {what}; expected {', '.join(keys)}")

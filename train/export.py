@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from engine.errors import UserError
 from engine.protocol import Limits
 from policies.action_mask import ActionMask
-from policies.actions import Actions, ActionTable
+from policies.actions import ActionTable
 from policies.features import bounds
 from policies.learned import LearnedController, write_controller
-from policies.manifest import Manifest
+from policies.manifest import AGGREGATE, PATHS, Manifest
 from policies.network import NetworkShape
 from train.algorithms.base import Learner
 
@@ -72,10 +72,11 @@ def export(
     hold: int,
     training: Mapping[str, Any],
     onnx: bool = False,
+    observation: str = AGGREGATE,
 ) -> LearnedController:
     """Write the controller folder, whole or not at all, and load it back as it will be shipped.
 
-    `training` holds the figures of `train.session.training_figures`, for manifest and card.
+    `observation` is what the model was given, by its name; `training` holds the figures of `train.session.training_figures`, for manifest and card.
     Raises UserError when the folder cannot be written, or for `onnx` without that package.
     """
     shape, weights = network_of(model)
@@ -86,8 +87,9 @@ def export(
         codec=model.codec,
         hold=hold,
         training=dict(training),
+        observation=observation,
     )
-    files = {"card.md": card(name, hold, training, model.codec.table).encode()}
+    files = {"card.md": card(manifest).encode()}
     if onnx:
         files["policy.onnx"] = onnx_logits(shape, weights)
     write_controller(folder, weights, manifest, files)
@@ -187,10 +189,13 @@ DECIDES = {
 NEEDS = {"tiers": "NumPy, safetensors", "prices": "NumPy, safetensors and Numba"}
 
 
-def card(name: str, hold: int, training: Mapping[str, Any], actions: Actions) -> str:
+def card(manifest: Manifest) -> str:
     """Ten lines on what the controller is, how good it is and when not to trust it."""
+    training, actions, name = manifest.training, manifest.actions, manifest.name
     sizes_batch = isinstance(actions, ActionTable) and actions.sizes_batch
     decides, needs = DECIDES[actions.kind], NEEDS[actions.kind]
+    if manifest.observation == PATHS:
+        decides = "depth, width and nodes of one request at a time, by the paths drafted last"
     if sizes_batch:
         decides += " and how many requests may run"
     lines = [
@@ -198,7 +203,7 @@ def card(name: str, hold: int, training: Mapping[str, Any], actions: Actions) ->
         "",
         f"A speculation controller for DraftGym's engine, made {training['made']} by "
         f"{training['algorithm']}.",
-        f"- Decides {decides}, every {hold} iterations; lossless.",
+        f"- Decides {decides}, every {manifest.hold} iterations; lossless.",
         f"- Trained on: {training['served']}.",
         f"- Training: {training['decisions']:,} decisions, {training['updates']} updates in "
         f"{training['seconds']:.0f} s, seed {training['seed']}, on {training['machine']}.",

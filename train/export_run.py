@@ -35,6 +35,7 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     )
     from train.export import compare, export
     from train.saved_model import load_model
+    from train.task import task_of
 
     algorithm = ALGORITHMS[settings.learning.policy]
     model = load_model(run.checkpoint if config.which == "last" else run.best, algorithm)
@@ -52,6 +53,7 @@ def export_run(config: ExportConfig, console: Console) -> Path:
         settings.learning.decide_every,
         _figures(run, model, settings, config.which),
         config.onnx,
+        task_of(settings.learning.kind, settings.preset).observation,
     )
     console.print(f"controller  {folder}", highlight=False, soft_wrap=True)
     if config.check:

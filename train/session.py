@@ -179,10 +179,14 @@ def _export(
     report: Report | None,
 ) -> LearnedController:
     from train.export import export
+    from train.task import task_of
 
     served = evaluation.headline(server, config.serving, work)
     training = training_figures(model, config, served, report) | {"observed": run.observed()}
-    return export(model, run.controller, config.learning.decide_every, training)
+    observation = task_of(config.learning.kind, config.preset).observation
+    return export(
+        model, run.controller, config.learning.decide_every, training, observation=observation
+    )
 
 
 def training_figures(
@@ -239,11 +243,12 @@ def _say_what_next(
 ) -> None:
     serving, decisions = config.serving, config.learning.decisions
     more = "" if decisions is None else f" --decisions {2 * decisions}"
+    slots = "" if serving.slots is None else f" --slots {serving.slots}"
     lines = [
         f"controller  {run.controller}",
         *([f"results     {run.path / RESULTS}"] if report is not None else []),
         "next",
-        f"  python evaluate.py --policy {run.path} chain eagle3 --workload {serving.workload} "
+        f"  python evaluate.py --policy {run.path} chain eagle3 --workload {serving.workload}{slots} "
         "--seeds 10",
         f"  tensorboard --logdir {run.path}",
         f"  python train.py --resume {run.path} --minutes {2 * config.learning.minutes:g}{more}",
