@@ -1,7 +1,6 @@
 """Learning-to-Draft's published set-up on live, batch 1, over EAGLE-3: against the best fixed tree.
 
-The tree is chosen on other prompts than those it is reported on. The policy is trained on replay, as
-`PRESET` says.
+The tree is chosen on other prompts than those it is reported on. `PRESET` trains on replay.
 """
 
 from __future__ import annotations

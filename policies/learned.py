@@ -105,7 +105,7 @@ class LearnedController(Controller):
         return self._actor.plan(view)
 
     def observed(self, view: View) -> Observation:
-        """What the network is given of a view. Raises UserError for one that it knows nothing of."""
+        """What the network is given of a view. Raises UserError for one that it does not know."""
         if view.class_names != self.manifest.actions.class_names:
             self.refuse_classes(view)
         return (self.features_of or observe)(view, self._actor.previous, self._shifts)

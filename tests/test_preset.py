@@ -1,11 +1,11 @@
-"""`--preset learning-to-draft`: what it sets, whole runs on replay and live, and what is refused."""
+"""`--preset learning-to-draft`: what it sets, whole runs on replay and live, what is refused."""
 
 from __future__ import annotations
 
 import io
 import json
-from datetime import datetime
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from train.task import task_of
 from train.watched_singles import WatchedSingles
 
 PRESET = ("--preset", "learning-to-draft")
-WORKLOAD = 'duration_s = 2.0\nrate_rps = 4.0\nmix = {coding = 1.0}\n'
+WORKLOAD = "duration_s = 2.0\nrate_rps = 4.0\nmix = {coding = 1.0}\n"
 SMALL = f"{NETWORK}.net_arch={{pi: [16, 8], vf: [16]}}"
 SHORT = ("--max-tokens", "16", "--eval-seeds", "0", "--set", "n_steps=32", "batch_size=16", SMALL)
 
@@ -186,7 +186,9 @@ def test_a_run_is_trained_judged_and_exported(run: RunFolder, tmp_path: Path) ->
     assert LearnedController.load(folder).manifest.observation == PATHS
 
 
-def test_a_run_goes_on_as_if_it_never_stopped(run: RunFolder, workload: str, tmp_path: Path) -> None:
+def test_a_run_goes_on_as_if_it_never_stopped(
+    run: RunFolder, workload: str, tmp_path: Path
+) -> None:
     words = ["--resume", str(run.path), "--decisions", "160"]
     resumed = parse_with_files(TrainConfig, words, "train.py", settings_files)
     resumed.check()

@@ -94,8 +94,8 @@ class BestRollout(Kept):
     environment's, without what `TimedSteps` adds where a trace was cut. Rollouts of fewer than
     `least` decisions, as of an algorithm that learns after every step, are judged several together.
     What an algorithm draws at random before it learns, in its first `random` decisions, is not
-    judged. Rates cannot be added up, so where a step earns one (`rates`), valid tokens a busy second
-    decide.
+    judged. Rates cannot be added up, so where a step earns one (`rates`), valid tokens a busy
+    second decide.
     """
 
     def __init__(

@@ -112,8 +112,8 @@ class Learning:
     imitate_decisions: int = 8192
     """Decisions of that controller that are recorded."""
     half_life_s: float = 10.0
-    """Time on the engine's clock after which a reward counts for half. 0, with a preset that rewards
-    rates: a decision is credited with its own reward alone."""
+    """Time on the engine's clock after which a reward counts for half. 0, with a preset that
+    rewards rates: a decision is credited with its own reward alone."""
     save_every_s: float = 60.0
     """Seconds between two checkpoints, from which a run that was killed is resumed."""
     held_out_every: int = 65_536

@@ -76,8 +76,9 @@ def export(
 ) -> LearnedController:
     """Write the controller folder, whole or not at all, and load it back as it will be shipped.
 
-    `observation` is what the model was given, by its name; `training` holds the figures of `train.session.training_figures`, for manifest and card.
-    Raises UserError when the folder cannot be written, or for `onnx` without that package.
+    `observation` is what the model was given, by its name; `training` holds the figures of
+    `train.session.training_figures`, for manifest and card. Raises UserError when the folder cannot
+    be written, or for `onnx` without that package.
     """
     shape, weights = network_of(model)
     name = str(training["algorithm"])

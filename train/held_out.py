@@ -100,7 +100,7 @@ class HeldOut:
         return HeldOutFigures(
             score=_rate(valid - VIOLATION_TOKENS * missed, span_s),
             attainment=float(np.mean(known)) if known else float("nan"),
-            goodput_tps=_rate(good, span_s),
+            goodput_tps=_rate(good, span_s if known else 0.0),
             valid_tps=_rate(valid, span_s),
             violations=missed / len(attainment),
         )

@@ -244,12 +244,12 @@ def _say_what_next(
     serving, decisions = config.serving, config.learning.decisions
     more = "" if decisions is None else f" --decisions {2 * decisions}"
     slots = "" if serving.slots is None else f" --slots {serving.slots}"
+    served = f"{serving.workload}{slots}"
     lines = [
         f"controller  {run.controller}",
         *([f"results     {run.path / RESULTS}"] if report is not None else []),
         "next",
-        f"  python evaluate.py --policy {run.path} chain eagle3 --workload {serving.workload}{slots} "
-        "--seeds 10",
+        f"  python evaluate.py --policy {run.path} chain eagle3 --workload {served} --seeds 10",
         f"  tensorboard --logdir {run.path}",
         f"  python train.py --resume {run.path} --minutes {2 * config.learning.minutes:g}{more}",
     ]

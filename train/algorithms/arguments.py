@@ -123,7 +123,7 @@ def arguments_of(config: TrainConfig) -> Arguments:
 
 
 def sections_of(config: TrainConfig) -> list[str]:
-    """Of a YAML file, in the order in which they are merged: by backend, actions, workload, preset."""
+    """Of a YAML file, in the order in which they are merged."""
     backend, kind, work = config.serving.backend, config.learning.kind, config.serving.workload
     named = ["default", backend, f"{backend}-{kind}", f"{backend}-{work}"]
     return named if config.preset is None else [*named, config.preset]
@@ -216,8 +216,7 @@ def _check_together(arguments: Arguments, backend: str) -> None:
     if isinstance(nets, dict) and set(nets) != set(able):
         expected = f"or {{{': […], '.join(able)}: […]}}" if able else "for all of it"
         raise UserError(
-            f"--set {NETWORK}.net_arch={nets}: expected widths of hidden layers, [64,64] "
-            f"{expected}"
+            f"--set {NETWORK}.net_arch={nets}: expected widths of hidden layers, [64,64] {expected}"
         )
     if n_envs < 1 or (backend == "live" and n_envs != 1):
         expected = "one live engine" if backend == "live" else "at least one engine"
@@ -232,5 +231,3 @@ def _check_together(arguments: Arguments, backend: str) -> None:
             f"{n_envs} engines has {rollout} decisions; expected at least 2, and a batch that "
             "divides them"
         )
-
-
