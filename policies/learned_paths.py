@@ -57,5 +57,5 @@ class LearnedPaths(LearnedController):
     def select(self, view: View, plan: Plan, candidates: Candidates) -> Bools | None:
         """None: the engine keeps the likeliest nodes. The tree is remembered."""
         slot = int(np.flatnonzero(view.active)[0])
-        self._tree = Candidates(*(part[slot : slot + 1].copy() for part in candidates))
+        self._tree = Candidates._make(part[slot : slot + 1].copy() for part in candidates)
         return None

@@ -58,8 +58,8 @@ def test_every_layer_stands_at_its_place() -> None:
 def serve(env: Any, steps: int) -> list[tuple[int, np.ndarray, float, dict[str, Any]]]:
     """Depth chosen, what was seen after it, reward and info, of one episode."""
     observation, _ = env.reset(seed=2)
-    limits = env.unwrapped.engine.limits
-    n, rng, brought = limits.max_candidates, np.random.default_rng(0), []
+    n = env.observation_space.shape[0] - 2 * COPIES
+    rng, brought = np.random.default_rng(0), []
     assert not observation[:n].any()
     for _ in range(steps):
         action = rng.integers(0, env.action_space.nvec)
