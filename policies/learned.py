@@ -26,7 +26,7 @@ from policies.action_mask import ActionMask
 from policies.actions import ActionTable, PlanByClass
 from policies.delegate import defined
 from policies.features import Observation, observe, require_finite
-from policies.manifest import FILE_NAME, WEIGHTS_NAME, Manifest, parse_manifest
+from policies.manifest import FILE_NAME, PATHS, WEIGHTS_NAME, Manifest, parse_manifest
 from policies.network import Network, check_tensors
 from policies.request_encoder import RequestEncoder
 from policies.request_features import observe_requests, require_finite_rows
@@ -51,7 +51,7 @@ class LearnedController(Controller):
         self.manifest = manifest
         self.name = manifest.name
         self._actor = manifest.actions.actor()
-        if defined(self) != defined(self._actor):
+        if not set(defined(self._actor)) <= set(defined(self)):
             raise TypeError(f"{type(self).__name__} does not carry out {manifest.actions.kind}")
         if (manifest.requests is not None) is not self.BY_REQUEST:
             raise TypeError(f"{type(self).__name__} does not observe what {manifest.name} does")
@@ -90,6 +90,10 @@ class LearnedController(Controller):
         """Who carries out what the manifest says."""
         if manifest.requests is not None:
             return LearnedByRequest
+        if manifest.observation == PATHS:
+            from policies.learned_paths import LearnedPaths  # which is one of these
+
+            return LearnedPaths
         return LearnedPrices if manifest.actions.kind == "prices" else LearnedController
 
     def reset(self, limits: Limits) -> None:
@@ -112,7 +116,7 @@ class LearnedController(Controller):
         return self._actor.plan(view)
 
     def observed(self, view: View) -> Observation:
-        """What the network is given of a view. Raises UserError for another class table."""
+        """What the network is given of a view. Raises UserError for one that it does not know."""
         if view.class_names != self.manifest.actions.class_names:
             self.refuse_classes(view)
         return (self.features_of or observe)(view, self._actor.previous, self._shifts)

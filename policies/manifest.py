@@ -1,7 +1,7 @@
 """The exported controller's manifest.json: what is in it, how it is written, when it is refused.
 
-It says everything but the weights: features, normaliser, network shape, action table, what the
-network's outputs stand for in it (codec), hold, where it was trained, and a hash of every other
+It says everything but the weights: what is observed, normaliser, network shape, action table, what
+the network's outputs stand for in it (codec), hold, where it was trained, and a hash of every other
 file. A digest over the manifest itself catches edits and damage (it is no signature). Tensors are
 `policies.learned`'s.
 """
@@ -19,6 +19,7 @@ from policies.action_codec import ActionCodec, TierCodec, codec_from_dict
 from policies.actions import Actions, ActionTable
 from policies.features import Feature, feature_table, schema_hash
 from policies.network import NetworkShape, Normaliser
+from policies.path_features import path_table, trees_of
 from policies.price_actions import PriceActions
 from policies.request_encoder import RequestShape
 from policies.request_features import request_table
@@ -28,6 +29,8 @@ FILE_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.safetensors"
 HOST = "draftgym"
 """Whose view and plan the features and actions speak of; other engines get their own word."""
+AGGREGATE, PATHS = "aggregate", "learning-to-draft"
+"""What may be observed, by the names of `envs.observing`."""
 
 _KEYS = (
     "format_version", "name", "host", "features", "feature_hash", "normaliser", "network",
@@ -35,6 +38,7 @@ _KEYS = (
 )  # fmt: skip
 REQUESTS = "requests"
 """The key that is there only of a policy that observes requests, so that others read as ever."""
+_OPTIONAL = (REQUESTS, "observation")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Manifest:
     """Figures and provenance, free in form, JSON types only."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 by file name; filled in by `policies.learned.write_controller`."""
+    observation: str = AGGREGATE
+    """What the network is given; written down where it is not the aggregate."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -62,6 +68,11 @@ class Manifest:
             raise UserError(
                 f"manifest: hold is {self.hold!r}; expected a whole number of iterations, "
                 "at least 1"
+            )
+        if self.masked and self.observation != AGGREGATE:
+            raise UserError(
+                f"manifest: rules out tiers, but observes {self.observation}; masks are worked out "
+                f"from the observation {AGGREGATE}"
             )
         inputs, outputs = self.network.layers[0], self.network.layers[-1]
         self._check_inputs(inputs)
@@ -120,8 +131,8 @@ class Manifest:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Features in the order of the network's inputs."""
-        return feature_table(self.class_names)
+        """Features in the order of the network's inputs. Raises UserError where there are none."""
+        return observed_features(self.observation, self.actions)
 
     @property
     def request_features(self) -> tuple[Feature, ...]:
@@ -155,6 +166,8 @@ class Manifest:
                 "feature_hash": schema_hash(self.request_features),
                 **asdict(self.requests),
             }
+        if self.observation != AGGREGATE:  # it was once the only one
+            values["observation"] = self.observation
         try:
             values["digest"] = _digest(values)
             return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -179,7 +192,7 @@ def parse_manifest(text: str) -> Manifest:
             f"manifest: format version {version!r}; this DraftGym reads version {FORMAT_VERSION}, "
             "so export the controller with it again"
         )
-    _check_keys("manifest", values, (*_KEYS, REQUESTS) if REQUESTS in values else _KEYS)
+    _check_keys("manifest", values, _KEYS, _OPTIONAL)
     stated = values.pop("digest")
     if stated != _digest(values):
         raise UserError(
@@ -194,7 +207,8 @@ def parse_manifest(text: str) -> Manifest:
 def _manifest_of(values: dict[str, Any]) -> Manifest:
     """Build and cross-check the manifest from tables whose outer keys are right."""
     actions = _actions_of(values["actions"])
-    _check_features("features", values, feature_table(actions.class_names))
+    observation = values.get("observation", AGGREGATE)
+    _check_features("features", values, observed_features(observation, actions))
     network = values["network"]
     _check_keys("manifest: network", network, ("layers", "activation", "lstm"))
     normaliser = values["normaliser"]
@@ -226,6 +240,7 @@ def _manifest_of(values: dict[str, Any]) -> Manifest:
         hold=values["hold"],
         training=_table("training", values["training"]),
         files=_file_hashes(values["files"]),
+        observation=observation,
     )
 
 
@@ -248,6 +263,23 @@ def _requests_of(values: Any, actions: Actions) -> RequestShape | None:
     if not isinstance(values["layers"], list):
         raise UserError("manifest: requests: layers is no list of numbers")
     return RequestShape(tuple(values["layers"]), values["heads"])
+
+
+def observed_features(observation: Any, actions: Actions) -> tuple[Feature, ...]:
+    """What is observed under a table of actions. Raises UserError for what nobody observes."""
+    if observation == AGGREGATE:
+        return feature_table(actions.class_names)
+    if observation != PATHS:
+        raise UserError(
+            f"manifest: observation is {observation!r}; this DraftGym knows {AGGREGATE} and "
+            f"{PATHS}, so export the controller with it again"
+        )
+    if not isinstance(actions, ActionTable) or len(actions.class_names) != 1:
+        raise UserError(
+            f"manifest: the observation {PATHS} is of one request, whatever its class; expected a "
+            "table of plans of a single class"
+        )
+    return path_table(trees_of(actions))
 
 
 def _actions_of(values: Any) -> Actions:
@@ -279,10 +311,12 @@ def _table(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _check_keys(where: str, values: Any, keys: tuple[str, ...]) -> None:
+def _check_keys(
+    where: str, values: Any, keys: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> None:
     if not isinstance(values, Mapping):
         raise UserError(f"{where} is {type(values).__name__}; expected a table")
-    missing, unknown = sorted(set(keys) - set(values)), sorted(set(values) - set(keys))
+    missing, unknown = sorted(set(keys) - set(values)), sorted({*values} - {*keys, *optional})
     if missing or unknown:
         what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is unknown"
         raise UserError(f"{where}: key {what}; expected {', '.join(keys)}")

@@ -199,11 +199,14 @@ class Bar(BaseCallback):
         self._last_s = now_s
         figures = self._watched.figures()
         attained = figures.get("slo/attainment")
+        served = "goodput", figures.get("slo/goodput_tps", 0.0)
+        if attained is None:  # nobody who was promised anything has ended yet, or ever will
+            served = "throughput", figures.get("engine/throughput_tps", 0.0)
         rate = (self.num_timesteps - self._first_step) / max(now_s - self._begun_s, 1e-9)
         self._line.update(
             self._extent.share(self.num_timesteps),
             "" if attained is None else f"attainment {100 * attained:.0f} %",
-            f"goodput {figures.get('slo/goodput_tps', 0.0):.0f} tok/s",
+            "{} {:.0f} tok/s".format(*served),
             f"{rate:.1f} steps/s",
             left_s=self._extent.left_s(self.num_timesteps, rate),
         )

@@ -25,6 +25,7 @@ BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
 DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
 LIVE_ONLY = ("draft_head", "draft_model", "device", "attention", "dtype", "threads", "prompts")
 REPLAY_ONLY = ("recording", "power_cap_watts")
+Preset = Literal["learning-to-draft"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Serving:
     on live eagle3, on replay what was recorded."""
     draft_model: str | None = None
     """For the drafter `model`: a registered name or a folder, with the target's vocabulary."""
+    slots: int | None = None
+    """Requests that run at once; none: 16."""
     page_size: int | None = None
     """Tokens of a KV page; none: one page a request, with FlashInfer 16 tokens."""
     kv_pool_tokens: int | None = None
@@ -68,8 +71,8 @@ class Serving:
     threads: int = 0
     """Cores for the networks; 0: all of them. On a card they matter little."""
     workload: str = "shifting"
-    """A preset (steady, shifting, three-peaks, overload), a TOML or .csv file, or a trace as
-    NAME:PATH or NAME:PATH#PART (`python -m engine.workload --help` lists them)."""
+    """A preset (steady, shifting, three-peaks, overload, one-by-one), a TOML or .csv file, or a
+    trace as NAME:PATH or NAME:PATH#PART (`python -m engine.workload --help` lists them)."""
     load: float | None = None
     """Arrival rate in multiples of measured capacity, none: as the workload says; the loads of a
     shifting workload are multiplied by it."""
@@ -114,7 +117,8 @@ class Learning:
     imitate_decisions: int = 8192
     """Decisions of that controller that are recorded."""
     half_life_s: float = 10.0
-    """Time on the engine's clock after which a reward counts for half."""
+    """Time on the engine's clock after which a reward counts for half. 0, with a preset that
+    rewards rates: a decision is credited with its own reward alone."""
     save_every_s: float = 60.0
     """Seconds between two checkpoints, from which a run that was killed is resumed."""
     held_out_every: int = 65_536
@@ -164,6 +168,9 @@ class TrainConfig:
     """Run folder to go on with; its settings hold unless given anew."""
     reward: Reward = field(default_factory=Reward)
     episodes: Episodes = field(default_factory=Episodes)
+    preset: Preset | None = None
+    """A published set-up, whose settings take the place of the defaults. learning-to-draft: one
+    request at a time, a tree chosen by the paths of the one before, tokens a second rewarded."""
 
     @property
     def comparison(self) -> tuple[int, float]:
@@ -187,11 +194,11 @@ class TrainConfig:
                 "with python evaluate.py)"
             )
         values = leaves(self)
-        for name in ("minutes", "half_life_s", "eval_seconds"):
+        for name in ("minutes", "eval_seconds"):
             _require(name, values[name], 0, exclusive=True)
         for name in ("decide_every", "decisions", "imitate_decisions", "patience"):
             _require(name, values[name], 1)
-        for name in ("eval_seeds", "seed", "held_out_every", "save_every_s"):
+        for name in ("eval_seeds", "seed", "held_out_every", "save_every_s", "half_life_s"):
             _require(name, values[name], 0)
         if learning.patience is not None and (
             self.serving.backend == "live" or not learning.held_out_every
@@ -202,6 +209,7 @@ class TrainConfig:
             )
         check_serving(self.serving)
         from train.algorithms.arguments import arguments_of
+        from train.task import check_preset
 
         arguments = arguments_of(self)
         arguments.algorithm.check_actions(learning.kind)
@@ -211,6 +219,7 @@ class TrainConfig:
             from train.environment_version import check_taken_up
 
             check_taken_up(self.resume, learning.kind, learning.observation)
+        check_preset(self)
         is_off_policy = arguments.algorithm.is_off_policy
         check_task(self.reward, self.episodes, learning.policy, is_off_policy, arguments.n_envs)
         if self.comparison[0] and not evaluation.baselines:
@@ -330,6 +339,7 @@ def check_serving(serving: Serving) -> None:
     _require("load", serving.load, 0, exclusive=True)
     _require("max_tokens", serving.max_tokens, 2)
     _require("prompt_tokens", serving.prompt_tokens, 1)
+    _require("slots", serving.slots, 1)
     _require("threads", serving.threads, 0)
     _require("power_cap_watts", serving.power_cap_watts, 0, exclusive=True)
     unused = REPLAY_ONLY if serving.backend == "live" else LIVE_ONLY

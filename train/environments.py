@@ -6,22 +6,21 @@ faces that trainers see, are `envs` and `train.watched_fleet`'s, `watched_single
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 import envs
-from engine.classes import DEFAULT_CLASSES
 from engine.drawing import Draw
 from engine.replay.fleet.filling import refusal
 from engine.replay.server import ReplayServer
 from envs.episodes import ReplayEpisodes
 from envs.fleet import ServeFleet
 from envs.replay import make_replay
-from policies.actions import Actions, ActionTable
+from policies.actions import ActionTable
 from train.algorithms.arguments import Arguments
 from train.config import TrainConfig
-from train.environment_version import TABLES
+from train.task import task_of
 from train.watched_fleet import WatchedFleet
 from train.watched_singles import WatchedSingles
 from train.window import Watched
@@ -38,43 +37,37 @@ def environment(
     """The serving environment of `server`'s kind, watched: on replay `n_envs` of them at once.
 
     Replay with memory pressure or an overload policy is served one replica at a time, as live is;
-    a policy that sets prices steers one engine after the other.
+    a policy that sets prices, or observes what a fleet does not show, acts on one engine after the
+    other.
     """
-    table = action_table(config)
-    codec = arguments.codec(table, DEFAULT_CLASSES)
-    decide_every, reward = config.learning.decide_every, config.reward.goodput()
-    observation = config.learning.observation
-    if isinstance(server, ReplayServer) and not isinstance(table, ActionTable):
-        singles = [
-            make_replay(
-                server=server, requests=draw, actions=table, reward=reward,
-                decide_every=decide_every,
-            )
-            for _ in range(arguments.n_envs)
-        ]  # fmt: skip
+    task = task_of(config.learning.kind, config.preset, config.learning.observation)
+    table, reward = task.actions, task.reward(config.reward.goodput())
+    codec, decide_every = arguments.codec(table, task.classes), config.learning.decide_every
+    options: dict[str, Any] = {
+        "requests": draw,
+        "classes": task.classes,
+        "actions": table,
+        "observation": task.observation,
+        "reward": reward,
+        "decide_every": decide_every,
+    }
+    in_fleet = isinstance(table, ActionTable) and task.observation != "learning-to-draft"
+    if isinstance(server, ReplayServer) and not in_fleet:
+        singles = [make_replay(server=server, **options) for _ in range(arguments.n_envs)]
         return WatchedSingles(singles, codec=codec)
     if isinstance(server, ReplayServer) and not refusal(server):
         assert isinstance(table, ActionTable)
         episodes = ReplayEpisodes(server, requests=draw)
         fleet = ServeFleet(
-            episodes, arguments.n_envs, table, reward, decide_every, observation=observation
+            episodes, arguments.n_envs, table, reward, decide_every, observation=task.observation
         )
         return WatchedFleet(fleet, codec=codec)
     made = gymnasium.make(
         envs.SERVE_ID if isinstance(server, ReplayServer) else envs.LIVE_ID,
         server=lambda: server,
-        requests=draw,
-        actions=table,
-        reward=reward,
-        decide_every=decide_every,
-        observation=observation,
+        **options,
     )
     return Watched(made, codec=codec)
-
-
-def action_table(config: TrainConfig) -> Actions:
-    """What is chosen from, for the default classes."""
-    return TABLES[config.learning.kind](DEFAULT_CLASSES.names)
 
 
 def replicas(env: Environment) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.protocol import Controller
+from engine.settings import DEFAULT_LIMITS
 from engine.workload import PRESETS, PromptSet, WorkloadConfig, workload
 from engine.workload.arrivals import counts_in_capacity
 from engine.workload.unapplied import left_out
@@ -100,6 +101,7 @@ def _replay_server(serving: Serving) -> Server:
             profile=serving.profile,
             model=serving.model,
             drafter=serving.drafter,
+            slots=serving.slots or DEFAULT_LIMITS.slots,
             page_size=serving.page_size,
             kv_pool_tokens=serving.kv_pool_tokens,
             power_cap_watts=serving.power_cap_watts,
@@ -120,6 +122,7 @@ def _live_server(serving: Serving) -> Server:
             threads=serving.threads,
             drafter=serving.drafter or DEFAULT_DRAFTER,
             draft_model=serving.draft_model,
+            slots=serving.slots or DEFAULT_LIMITS.slots,
             page_size=serving.page_size,
             kv_pool_tokens=serving.kv_pool_tokens,
             profile=serving.profile,
@@ -128,7 +131,11 @@ def _live_server(serving: Serving) -> Server:
 
 
 def drawing(
-    server: Server, serving: Serving, config: WorkloadConfig, held_out: bool = False
+    server: Server,
+    serving: Serving,
+    config: WorkloadConfig,
+    held_out: bool = False,
+    classes: ClassTable = DEFAULT_CLASSES,
 ) -> Draw:
     """Requests of `config` for `server` by generator; on replay `held_out` says of which texts."""
     from engine.replay.server import ReplayServer
@@ -136,10 +143,10 @@ def drawing(
     if isinstance(server, ReplayServer):
         from engine.replay.drawing import RecordedDrawing
 
-        return RecordedDrawing(server, config, held_out=held_out)
+        return RecordedDrawing(server, config, classes, held_out)
     from engine.drawing import Drawing
 
-    return Drawing(server, config, PromptSet.load(serving.prompts))
+    return Drawing(server, config, PromptSet.load(serving.prompts), classes)
 
 
 def compare(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from engine.errors import UserError
 from policies.actions import ActionTable
 from policies.learned import LearnedController, write_controller
-from policies.manifest import Manifest
+from policies.manifest import AGGREGATE, PATHS, Manifest
 from policies.network import NetworkShape
 from policies.request_encoder import QUERIES, RequestShape
 from train.algorithms.base import Learner
@@ -64,11 +64,13 @@ def export(
     hold: int,
     training: Mapping[str, Any],
     onnx: bool = False,
+    observation: str = AGGREGATE,
 ) -> LearnedController:
     """Write the controller folder, whole or not at all, and load it back as it will be shipped.
 
-    `training` holds the figures of `train.session.training_figures`, for manifest and card.
-    Raises UserError when the folder cannot be written, or for `onnx` without that package.
+    `observation` is what the model was given, by its name; `training` holds the figures of
+    `train.session.training_figures`, for manifest and card. Raises UserError when the folder cannot
+    be written, or for `onnx` without that package.
     """
     shape, weights = network_of(model)
     requests, of_requests = encoder_of(model)
@@ -80,6 +82,7 @@ def export(
         requests=requests,
         hold=hold,
         training=dict(training),
+        observation=observation,
     )
     files = {"card.md": card(manifest).encode()}
     if onnx and requests is not None:
@@ -144,6 +147,8 @@ def card(manifest: Manifest) -> str:
     actions, training = manifest.actions, manifest.training
     sizes_batch = isinstance(actions, ActionTable) and actions.sizes_batch
     decides, needs = DECIDES[actions.kind], NEEDS[actions.kind]
+    if manifest.observation == PATHS:
+        decides = "depth, width and nodes of one request at a time, by the paths drafted last"
     if sizes_batch:
         decides += " and how many requests may run"
     if manifest.requests is not None:

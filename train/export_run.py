@@ -36,6 +36,7 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     from train.agreement import compare
     from train.export import export
     from train.saved_model import load_model
+    from train.task import task_of
 
     algorithm = ALGORITHMS[settings.learning.policy]
     which = run.winner(settings) if config.which is None else run.model(config.which)
@@ -54,6 +55,7 @@ def export_run(config: ExportConfig, console: Console) -> Path:
         settings.learning.decide_every,
         _figures(run, model, settings, is_compared=which == run.winner(settings)),
         config.onnx,
+        task_of(settings.learning.kind, settings.preset).observation,
     )
     console.print(f"controller  {folder}", highlight=False, soft_wrap=True)
     if config.check:

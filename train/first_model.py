@@ -21,6 +21,7 @@ from train.config import TrainConfig
 from train.environments import Environment, replicas
 from train.run_folder import RunFolder
 from train.saved_model import load_model, load_state
+from train.task import task_of
 from train.training_state import put_back
 
 EARNED = 0.05
@@ -49,7 +50,7 @@ def first_model(
 
 
 def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Learner:
-    """An untrained model that starts with small trees.
+    """An untrained model, which starts with small trees where the task says so.
 
     Observations are scaled by the features' definition, not here.
     """
@@ -68,22 +69,29 @@ def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Le
         device="cpu",
     )
     model.codec = env.codec
-    model.start_small()
+    if task_of(config.learning.kind, config.preset).starts_small:
+        model.start_small()
     return model
 
 
 def per_second(half_life_s: float) -> float:
     """The discount of one second after which, `half_life_s` long, a reward counts for half."""
-    return float(0.5 ** (1.0 / half_life_s))
+    return float(0.5 ** (1.0 / half_life_s)) if half_life_s > 0 else 0.0
 
 
-def reward_scale(unloaded_tpot_s: float, half_life_s: float) -> float:
+def reward_scale(unloaded_tpot_s: float, config: TrainConfig) -> float:
     """A fixed factor that brings returns near 1, where the critic starts.
+
+    A rate is near 1 by itself, and as many are in a return as decisions in the half-life.
 
     At most one valid token a slot and unloaded token time comes in (without speculation), and
     half_life / ln 2 seconds of it are in a return. Most slots wait or are empty while objectives
     can be met, so what does come in is about EARNED of that.
     """
+    learning = config.learning
+    half_life_s = learning.half_life_s
+    if task_of(learning.kind, config.preset).rewards_rate:
+        return 1.0 - per_second(half_life_s) ** (unloaded_tpot_s * learning.decide_every)
     return unloaded_tpot_s * math.log(2.0) / half_life_s / EARNED
 
 

@@ -22,6 +22,7 @@ from policies.features import Observation
 from train.environments import Environment, environment
 from train.evaluation import drawing, served_workload
 from train.sb3_vec_env import MASKS
+from train.task import task_of
 
 if TYPE_CHECKING:
     from engine.server import Server
@@ -102,7 +103,7 @@ class HeldOut:
         return HeldOutFigures(
             score=_rate(valid - VIOLATION_TOKENS * missed, span_s),
             attainment=float(np.mean(known)) if known else float("nan"),
-            goodput_tps=_rate(good, span_s),
+            goodput_tps=_rate(good, span_s if known else 0.0),
             valid_tps=_rate(valid, span_s),
             violations=missed / len(attainment),
             reward=_rate(paid, span_s),
@@ -111,9 +112,9 @@ class HeldOut:
 
 def held_out_episodes(server: Server, config: TrainConfig, arguments: Arguments) -> HeldOut:
     """What best models are chosen by: the workload of the run, on texts that it never trains on."""
-    serving = config.serving
+    serving, task = config.serving, task_of(config.learning.kind, config.preset)
     work = over(served_workload(serving), ARRIVING * SECONDS)
-    draw = drawing(server, serving, work, held_out=True)
+    draw = drawing(server, serving, work, held_out=True, classes=task.classes)
     side_by_side = replace(arguments, values={**arguments.values, "n_envs": EPISODES})
     return HeldOut(environment(server, draw, config, side_by_side), EPISODES)
 

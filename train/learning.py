@@ -45,6 +45,7 @@ from train.monitor import EpisodeTable
 from train.progress import ProgressLine
 from train.run_folder import OBSERVED, RunFolder
 from train.saved_model import save_model
+from train.task import task_of
 from train.training_state import take
 from train.window import Watched
 
@@ -73,11 +74,12 @@ def train_model(
     where a reward or an observation is no number.
     """
     learning, on_replay = config.learning, isinstance(server, ReplayServer)
+    task = task_of(learning.kind, config.preset)
     env = environment(server, draw, config, arguments)
     if not isinstance(env, Watched):
         env.shared_by = config.episodes.shared_arrivals
     model = first_model(env, config, arguments, run, on_replay)
-    scale = reward_scale(server.unloaded_tpot_s, learning.half_life_s)
+    scale = reward_scale(server.unloaded_tpot_s, config)
     if learning.imitate is not None and not run.checkpoint.is_file():
         imitate(model, server, draw, config, run, say, scale)
         if not isinstance(env, Watched) and env.shared_by > 1:
@@ -102,8 +104,9 @@ def train_model(
         save_model(model, run.best, experience=False)
 
     def note(seen: Observation) -> None:
-        features = feature_table(env.codec.table.class_names)
-        run.write_json(OBSERVED, observed_of(seen, features))
+        if task.observation == "aggregate":  # novelty is told from views, which hold nothing else
+            features = feature_table(env.codec.table.class_names)
+            run.write_json(OBSERVED, observed_of(seen, features))
 
     best: BaseCallback
     if on_replay and learning.held_out_every:
@@ -113,7 +116,8 @@ def train_model(
         )
     else:
         random = getattr(model, "learning_starts", 0)
-        best = BestRollout(save_best, BEST_OF if arguments.algorithm.is_off_policy else 1, random)
+        least = BEST_OF if arguments.algorithm.is_off_policy else 1
+        best = BestRollout(save_best, least, random, task.rewards_rate)
     callbacks: list[BaseCallback] = [
         EpisodeTable(run.monitor, envs.SERVE_ID if on_replay else envs.LIVE_ID, clock, on_replay),
         *learned_reward(server, config, scale),

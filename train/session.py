@@ -203,10 +203,14 @@ def _export(
     report: Report | None,
 ) -> LearnedController:
     from train.export import export
+    from train.task import task_of
 
     served = evaluation.headline(server, config.serving, work)
     training = training_figures(model, config, served, report) | {"observed": run.observed()}
-    return export(model, run.controller, config.learning.decide_every, training)
+    observation = task_of(config.learning.kind, config.preset).observation
+    return export(
+        model, run.controller, config.learning.decide_every, training, observation=observation
+    )
 
 
 def training_figures(
@@ -263,12 +267,13 @@ def _say_what_next(
 ) -> None:
     serving, decisions = config.serving, config.learning.decisions
     more = "" if decisions is None else f" --decisions {2 * decisions}"
+    slots = "" if serving.slots is None else f" --slots {serving.slots}"
+    served = f"{serving.workload}{slots}"
     lines = [
         f"controller  {run.controller}",
         *([f"results     {run.path / RESULTS}"] if report is not None else []),
         "next",
-        f"  python evaluate.py --policy {run.path} chain eagle3 --workload {serving.workload} "
-        "--seeds 10",
+        f"  python evaluate.py --policy {run.path} chain eagle3 --workload {served} --seeds 10",
         f"  tensorboard --logdir {run.path}",
         f"  python train.py --resume {run.path} --minutes {2 * config.learning.minutes:g}{more}",
     ]
