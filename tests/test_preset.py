@@ -28,6 +28,7 @@ from policies.path_features import COPIES
 from policies.registry import make
 from tests.tiny_recording import replay_server
 from train import export_run, session
+from train.agreement import compare
 from train.algorithms.arguments import NETWORK, arguments_of
 from train.algorithms.registry import ALGORITHMS
 from train.algorithms.schedules import schedule
@@ -35,7 +36,7 @@ from train.command_line import parse_with_files
 from train.config import ExportConfig, Learning, TrainConfig
 from train.environments import environment
 from train.evaluation import drawing, served_workload
-from train.export import compare, export
+from train.export import export
 from train.first_model import new_model, per_second, reward_scale
 from train.run_folder import RunFolder, settings_files
 from train.saved_model import load_model

@@ -208,4 +208,6 @@ def test_a_run_keeps_what_it_observes(done: tuple[str, RunFolder]) -> None:
             TrainConfig(learning, resume=run.path).check()
     TrainConfig(Learning(policy=name, **BY_REQUEST), resume=run.path).check()
     assert (run.path / "environment.json").read_text(encoding="utf-8") == stated
-    assert environment_version("sized-tiers") != environment_version("sized-tiers", "per-request")
+    assert environment_version("sized-tiers") != environment_version(
+        "sized-tiers", observation="per-request"
+    )
