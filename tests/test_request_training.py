@@ -31,7 +31,7 @@ from train.algorithms.arguments import arguments_of
 from train.algorithms.base import Learner
 from train.algorithms.registry import ALGORITHMS
 from train.algorithms.timing import TimedDictBuffer, TimedSteps
-from train.config import Learning, TrainConfig
+from train.config import ExportConfig, Learning, TrainConfig
 from train.environment_version import environment_version
 from train.export import export
 from train.export_run import export_run
@@ -76,8 +76,6 @@ def test_a_run_trains_and_exports(done: tuple[str, RunFolder], tmp_path: Path) -
     assert type(controller) is CompiledByRequest
     assert "looking at every request" in (run.controller / "card.md").read_text(encoding="utf-8")
     assert len(replay_server().engine(asked(4, 8)).serve(controller)) == 4
-    from train.config import ExportConfig
-
     console = quiet()
     export_run(ExportConfig(run.path, out=tmp_path / "again", check=True), console)
     assert "all 1,000 actions equal" in console.file.getvalue()  # type: ignore[attr-defined]

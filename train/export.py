@@ -21,7 +21,7 @@ from policies.learned import LearnedController, write_controller
 from policies.manifest import AGGREGATE, PATHS, Manifest
 from policies.network import NetworkShape
 from policies.request_encoder import QUERIES, RequestShape
-from train.algorithms.base import Learner
+from train.algorithms.base import Learner, linear
 
 ACTIVATIONS: dict[type, str] = {torch.nn.Tanh: "tanh", torch.nn.ReLU: "relu"}
 ONNX_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu"}
@@ -52,7 +52,7 @@ def encoder_of(model: Learner) -> tuple[RequestShape | None, dict[str, NDArray[n
     if encoder is None:
         return None, {}
     weights = {QUERIES: _array(encoder.queries)}
-    for index, layer in enumerate(encoder.layers):
+    for index, layer in enumerate(linear(encoder.layers)):
         weights[f"request.{index}.weight"] = _array(layer.weight)
         weights[f"request.{index}.bias"] = _array(layer.bias)
     return encoder.shape, weights
