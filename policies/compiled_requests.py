@@ -145,9 +145,9 @@ def _pool(
     """Let a request of the class [heads] count in head h, by the exponential of its score."""
     weight, kept = np.float32(1.0), np.float32(1.0)
     if score > highest[h]:
-        kept, highest[h] = exp(highest[h] - score), score
+        kept, highest[h] = np.float32(exp(highest[h] - score)), score
     else:
-        weight = exp(score - highest[h])
+        weight = np.float32(exp(score - highest[h]))
     total[h] = total[h] * kept + weight
     of_head = pooled[h]
     for i in range(len(of_head)):
