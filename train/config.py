@@ -201,6 +201,11 @@ class TrainConfig:
         arguments = arguments_of(self)
         arguments.algorithm.check_actions(learning.kind)
         check_imitation(learning, self.serving.backend)
+        if self.serving.backend == "live" and self.episodes.shared_arrivals > 1:
+            raise UserError(
+                f"--shared-arrivals {self.episodes.shared_arrivals} --backend live: every live "
+                "engine has a capacity and so arrivals of its own; leave it out, or train on replay"
+            )
         is_off_policy = arguments.algorithm.is_off_policy
         check_task(self.reward, self.episodes, learning.policy, is_off_policy, arguments.n_envs)
         if self.comparison[0] and not evaluation.baselines:

@@ -7,13 +7,13 @@ statistics and table are `eval`'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from eval.table import Report
     from train.interrupt import StopRequest
 
+LoadServer: TypeAlias = "Callable[[Serving], Server]"
 PROMPT_TOKENS = 96
 """Longest prompt of a preset, where none is given."""
 

@@ -15,16 +15,17 @@ from engine.errors import UserError
 from train.algorithms.arguments import Arguments
 from train.algorithms.base import Learner
 from train.config import TrainConfig
-from train.environments import Environment, replicas
+from train.environments import Trainable, replicas
 from train.run_folder import RunFolder
 from train.saved_model import load_model, load_state
 from train.training_state import put_back
+from train.workers.vector import LiveWorkers
 
 EARNED = 0.05
 
 
 def first_model(
-    env: Environment, config: TrainConfig, arguments: Arguments, run: RunFolder, on_replay: bool
+    env: Trainable, config: TrainConfig, arguments: Arguments, run: RunFolder, on_replay: bool
 ) -> Learner:
     """A new model, or the run's as it was saved. Raises UserError where it cannot go on.
 
@@ -34,7 +35,7 @@ def first_model(
         return new_model(env, config, arguments)
     gamma = per_second(config.learning.half_life_s)
     model = load_model(run.checkpoint, arguments.algorithm, env, arguments, gamma, on_replay)
-    if not on_replay:
+    if not on_replay or isinstance(env, LiveWorkers):
         # Other arrivals than at the start, or a resumed run would see the same ones again.
         model.set_random_seed(_seed(config.seed, model.num_timesteps))
         return model
@@ -45,7 +46,7 @@ def first_model(
     return model
 
 
-def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Learner:
+def new_model(env: Trainable, config: TrainConfig, arguments: Arguments) -> Learner:
     """An untrained model that starts with small trees.
 
     Observations are scaled by the features' definition, not here.

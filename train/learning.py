@@ -34,7 +34,8 @@ from train.callbacks import (
 )
 from train.config import TrainConfig
 from train.curriculum import Curriculum, CurriculumProgress
-from train.environments import environment
+from train.environments import Trainable, environment, live_workers
+from train.evaluation import LoadServer, load_server
 from train.first_model import first_model, reward_scale
 from train.held_out import held_out_episodes
 from train.imitation import imitate
@@ -47,6 +48,7 @@ from train.run_folder import OBSERVED, RunFolder
 from train.saved_model import save_model
 from train.training_state import take
 from train.window import Watched
+from train.workers.vector import LiveWorkers
 
 if TYPE_CHECKING:
     from engine.server import Server
@@ -65,15 +67,21 @@ def train_model(
     stop: StopRequest,
     say: Callable[[str], None] = lambda _: None,
     curriculum: Curriculum | None = None,
+    load_server: LoadServer = load_server,
 ) -> Learner:
     """Train until it is enough or a stop is asked for; saved at the end either way.
 
     `line` moves from 0 to 1, `say` is told where something else ends training, and `curriculum`
-    (one that `draw` draws from) how far it is. Raises UserError, the model as it stands saved,
-    where a reward or an observation is no number.
+    (one that `draw` draws from) how far it is. Several live engines load servers of their own by
+    `load_server`. Raises UserError, the model as it stands saved, where a reward or an observation
+    is no number, and where a live engine dies again and again.
     """
     learning, on_replay = config.learning, isinstance(server, ReplayServer)
-    env = environment(server, draw, config, arguments)
+    env: Trainable
+    if isinstance(server, ReplayServer) or arguments.n_envs == 1:
+        env = environment(server, draw, config, arguments)
+    else:
+        env = live_workers(server, config, arguments, run.path, load_server, curriculum)
     if not isinstance(env, Watched):
         env.shared_by = config.episodes.shared_arrivals
     model = first_model(env, config, arguments, run, on_replay)
@@ -95,7 +103,8 @@ def train_model(
         for callback in callbacks:
             if isinstance(callback, Kept):
                 callback.keep()
-        save_model(model, run.checkpoint, state=take(model, env) if on_replay else None)
+        is_live = not on_replay or isinstance(env, LiveWorkers)
+        save_model(model, run.checkpoint, state=None if is_live else take(model, env))
         saved_at.append(model.num_timesteps)
 
     def save_best() -> None:

@@ -26,7 +26,7 @@ from train.algorithms.registry import Algorithm
 
 if TYPE_CHECKING:
     from train.algorithms.timing import TimedReplayBuffer
-    from train.environments import Environment
+    from train.environments import Trainable
 
 EXPERIENCE = "experience.npz"
 STATE = "state.npz"
@@ -70,7 +70,7 @@ def load_state(path: Path) -> Snapshot:
 def load_model(
     path: Path,
     algorithm: Algorithm,
-    env: Environment | None = None,
+    env: Trainable | None = None,
     arguments: Arguments | None = None,
     gamma: float | None = None,
     within_episodes: bool = False,

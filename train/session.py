@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from eval.versions import hardware
 from policies.learned import LearnedController
 from train import evaluation
 from train.command_line import crash_reports
-from train.config import Serving, TrainConfig
+from train.config import TrainConfig
 from train.interrupt import StopRequest
 from train.progress import ProgressLine, clock, new_console
 from train.run_folder import RunFolder
@@ -41,7 +40,7 @@ RESULTS = "results.json"
 
 def train(
     config: TrainConfig,
-    load_server: Callable[[Serving], Server] = evaluation.load_server,
+    load_server: evaluation.LoadServer = evaluation.load_server,
     console: Console | None = None,
     stop: StopRequest | None = None,
 ) -> RunFolder:
@@ -60,11 +59,12 @@ def train(
     loading = "a recording" if serving.backend == "replay" else "and measuring the target"
     console.print(f"loading {loading} …", style="dim")
     with evaluation.closing(load_server(serving)) as server:
-        return _run(config, server, work, baselines, resumed, console, stop)
+        return _run(config, load_server, server, work, baselines, resumed, console, stop)
 
 
 def _run(
     config: TrainConfig,
+    load_server: evaluation.LoadServer,
     server: Server,
     work: WorkloadConfig,
     baselines: dict[str, Any],
@@ -91,7 +91,9 @@ def _run(
         soft_wrap=True,
     )
     with crash_reports(run.path), stop:
-        model = _train(server, draw, config, arguments, run, console, stop, curriculum)
+        model = _train(
+            server, draw, config, arguments, run, console, stop, curriculum, load_server
+        )
         if stop.requested:
             return _stopped(run, "stopped while training", console)
         controller = _export(model, config, server, work, run, None)
@@ -120,6 +122,7 @@ def _train(
     console: Console,
     stop: StopRequest,
     curriculum: Curriculum | None,
+    load_server: evaluation.LoadServer,
 ) -> Learner:
     from train.learning import train_model
 
@@ -127,7 +130,9 @@ def _train(
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     with ProgressLine(console, "train", 1.0) as line:
-        model = train_model(server, draw, config, arguments, run, line, stop, say, curriculum)
+        model = train_model(
+            server, draw, config, arguments, run, line, stop, say, curriculum, load_server
+        )
     done = f"{model.num_timesteps:,} decisions and {model.updates:,} updates"
     console.print(f"{done} in {clock(model.trained_s)} minutes", highlight=False)
     if not model.updates:

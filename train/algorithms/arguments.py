@@ -117,7 +117,7 @@ def arguments_of(config: TrainConfig) -> Arguments:
             outer, _, inner = key.rpartition(".")
             values = _merged(values, {outer: {inner: value}} if outer else {key: value})
     arguments = Arguments(algorithm, values)
-    _check_together(arguments, backend)
+    _check_together(arguments)
     return arguments
 
 
@@ -196,12 +196,11 @@ def _check_kept(key: str, value: Any, before: Mapping[str, Any], algorithm: Algo
         )
 
 
-def _check_together(arguments: Arguments, backend: str) -> None:
+def _check_together(arguments: Arguments) -> None:
     """What no key says alone."""
     values, n_envs = arguments.values, arguments.n_envs
-    if n_envs < 1 or (backend == "live" and n_envs != 1):
-        expected = "one live engine" if backend == "live" else "at least one engine"
-        raise UserError(f"--set n_envs={n_envs}: expected {expected}")
+    if n_envs < 1:
+        raise UserError(f"--set n_envs={n_envs}: expected at least one engine")
     if arguments.algorithm.is_off_policy:
         return
     rollout = values["n_steps"] * n_envs
