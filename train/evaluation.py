@@ -155,10 +155,11 @@ def compare(
     stop: StopRequest,
     classes: ClassTable = DEFAULT_CLASSES,
     trace_out: Path | None = None,
+    drawn: Callable[[WorkloadConfig], Draw] | None = None,
 ) -> Report:
     """Serve `seeds` held-out arrivals with each controller, `seconds` of engine time each.
 
-    Requests arrive in the first part of a run; those unfinished at its end are misses, for all
+    `drawn` draws them, of the workload as it is served; None: the server's own way does. Requests arrive in the first part of a run; those unfinished at its end are misses, for all
     alike. `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
     `stop` was requested between two runs.
     """
@@ -168,7 +169,7 @@ def compare(
     from train.progress import ProgressLine
 
     config = over(served_workload(serving), ARRIVING * seconds)
-    draw = drawing(server, serving, config, held_out=True)
+    draw = drawing(server, serving, config, held_out=True) if drawn is None else drawn(config)
     found = best_fixed.settle(controllers, server, config, seconds, classes)
     total = seeds * len(controllers)
     seen_s: list[float] = []  # when each run began

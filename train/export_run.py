@@ -34,10 +34,13 @@ def export_run(config: ExportConfig, console: Console) -> Path:
         TrainConfig, ["--resume", str(run.path)], "train.py", settings_files
     )
     from train.export import compare, export
+    from train.fine_tuning import latest_model
     from train.saved_model import load_model
 
     algorithm = ALGORITHMS[settings.learning.policy]
     model = load_model(run.checkpoint if config.which == "last" else run.best, algorithm)
+    if config.which == "last":
+        model = latest_model(run, model, algorithm)
     if not model.updates and model.imitated is None:
         needed, setting = model.first_update()
         raise UserError(
@@ -92,6 +95,8 @@ def _figures(run: RunFolder, model: Learner, settings: TrainConfig, which: str) 
             training |= LearnedController.load(written).manifest.training
     if which == "best":
         training |= {"verdict": "not compared with anything yet.", "notes": []}
+    if model.tuned_from is None:
+        training["fine_tuned"] = None
     return training | {
         "decisions": int(model.num_timesteps),
         "updates": model.updates,

@@ -36,8 +36,7 @@ def first_model(
     gamma = per_second(config.learning.half_life_s)
     model = load_model(run.checkpoint, arguments.algorithm, env, arguments, gamma, on_replay)
     if not on_replay or isinstance(env, LiveWorkers):
-        # Other arrivals than at the start, or a resumed run would see the same ones again.
-        model.set_random_seed(_seed(config.seed, model.num_timesteps))
+        other_arrivals(model, config)
         return model
     try:
         put_back(model, env, load_state(run.checkpoint))
@@ -82,5 +81,7 @@ def reward_scale(unloaded_tpot_s: float, half_life_s: float) -> float:
     return unloaded_tpot_s * math.log(2.0) / half_life_s / EARNED
 
 
-def _seed(seed: int, steps: int) -> int:
-    return int(np.random.SeedSequence((seed, steps)).generate_state(1)[0])
+def other_arrivals(model: Learner, config: TrainConfig) -> None:
+    """Seed what goes on on a live engine: other than at the start, or it would see the same again."""
+    words = np.random.SeedSequence((config.seed, model.num_timesteps)).generate_state(1)
+    model.set_random_seed(int(words[0]))

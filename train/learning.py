@@ -7,6 +7,8 @@ callbacks are `train.callbacks`' and others', each its own concern.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -57,6 +59,19 @@ ENDLESS = 10**9  # decisions: time ends training
 BEST_OF = 1024  # decisions at least by which a model is judged
 
 
+@dataclass(frozen=True)
+class Course:
+    """A stretch of training: who learns where, until when, and where it is kept."""
+
+    model: Learner
+    env: Trainable
+    server: Server
+    config: TrainConfig
+    run: RunFolder
+    extent: Extent
+    checkpoint: Path
+
+
 def train_model(
     server: Server,
     draw: Draw,
@@ -85,27 +100,15 @@ def train_model(
     if not isinstance(env, Watched):
         env.shared_by = config.episodes.shared_arrivals
     model = first_model(env, config, arguments, run, on_replay)
-    scale = reward_scale(server.unloaded_tpot_s, learning.half_life_s)
     if learning.imitate is not None and not run.checkpoint.is_file():
-        imitate(model, server, draw, config, run, say, scale)
+        imitate(model, server, draw, config, run, say, scale_of(server, config))
         if not isinstance(env, Watched) and env.shared_by > 1:
             env.seed(config.seed)  # some have had more episodes than their neighbours
     if curriculum is not None:
         curriculum.share = model.share_done
-    clock = Clock(model.trained_s)
-    extent = Extent(clock, 60.0 * learning.minutes, learning.decisions)
+    extent = Extent(Clock(model.trained_s), 60.0 * learning.minutes, learning.decisions)
     if extent.share(model.num_timesteps) >= 1.0:
         return model
-    saved_at = [model.num_timesteps]
-
-    def save() -> None:
-        model.trained_s = clock.elapsed_s
-        for callback in callbacks:
-            if isinstance(callback, Kept):
-                callback.keep()
-        is_live = not on_replay or isinstance(env, LiveWorkers)
-        save_model(model, run.checkpoint, state=None if is_live else take(model, env))
-        saved_at.append(model.num_timesteps)
 
     def save_best() -> None:
         save_model(model, run.best, experience=False)
@@ -123,14 +126,44 @@ def train_model(
     else:
         random = getattr(model, "learning_starts", 0)
         best = BestRollout(save_best, BEST_OF if arguments.algorithm.is_off_policy else 1, random)
+    course = Course(model, env, server, config, run, extent, run.checkpoint)
+    follow(course, line, stop, curriculum, best)
+    return model
+
+
+def follow(
+    course: Course,
+    line: ProgressLine,
+    stop: StopRequest,
+    curriculum: Curriculum | None = None,
+    best: BaseCallback | None = None,
+) -> None:
+    """Learn to the end of the course or until a stop, write what happens, save; then close `env`.
+
+    Raises UserError as `train_model`.
+    """
+    model, env, server, run = course.model, course.env, course.server, course.run
+    config, extent, clock = course.config, course.extent, course.extent.clock
+    on_replay = isinstance(server, ReplayServer)
+    saved_at = [model.num_timesteps]
+
+    def save() -> None:
+        model.trained_s = clock.elapsed_s
+        for callback in callbacks:
+            if isinstance(callback, Kept):
+                callback.keep()
+        is_live = not on_replay or isinstance(env, LiveWorkers)
+        save_model(model, course.checkpoint, state=None if is_live else take(model, env))
+        saved_at.append(model.num_timesteps)
+
     callbacks: list[BaseCallback] = [
         EpisodeTable(run.monitor, envs.SERVE_ID if on_replay else envs.LIVE_ID, clock, on_replay),
-        *learned_reward(server, config, scale),
+        *learned_reward(server, config, scale_of(server, config)),
         *([] if curriculum is None else [CurriculumProgress(curriculum)]),
         Bar(line, env, extent),
         Recorder(env, clock),
-        best,
-        Checkpoints(save, learning.save_every_s, between_rollouts=on_replay),
+        *([] if best is None else [best]),
+        Checkpoints(save, config.learning.save_every_s, between_rollouts=on_replay),
         Limit(extent, stop, between_rollouts=on_replay),
     ]
     model.set_logger(run_logger(run.path, run.metrics, model.num_timesteps))
@@ -138,7 +171,7 @@ def train_model(
     if not isinstance(env, Watched):  # nothing but so small a network computes: threads only wait
         torch.set_num_threads(1)
     try:
-        _learn(model, callbacks, learning.decisions)
+        _learn(model, callbacks, extent.last)
         save()
     except UserError as error:
         save_model(model, run.failed)
@@ -151,7 +184,11 @@ def train_model(
         model.logger.close()
         env.close()
     write_csv(run.metrics, run.metrics_csv)
-    return model
+
+
+def scale_of(server: Server, config: TrainConfig) -> float:
+    """The factor on rewards that are earned on `server`."""
+    return reward_scale(server.unloaded_tpot_s, config.learning.half_life_s)
 
 
 def _learn(model: Learner, callbacks: list[BaseCallback], decisions: int | None) -> None:

@@ -121,6 +121,27 @@ def arguments_of(config: TrainConfig) -> Arguments:
     return arguments
 
 
+def fine_tuning_arguments(arguments: Arguments, config: TrainConfig) -> Arguments:
+    """Those with which a policy that was trained on replay goes on on one live engine.
+
+    How much is gathered for an update is the file's section `live`, where --set says nothing;
+    schedules run anew, and exploration stays where training leaves it. Raises UserError.
+    """
+    name, values = arguments.algorithm.name, {**arguments.values, "n_envs": 1}
+    given = {read_assignment(text)[0] for text in config.learning.set}
+    of_live = _read(FOLDER / f"{name}.yaml").get("live") or {}
+    values |= {key: value for key, value in of_live.items() if key not in (*given, NETWORK)}
+    if "exploration_final_eps" in values:
+        values["exploration_initial_eps"] = values["exploration_final_eps"]
+    if "batch_size" in values and "n_steps" in values:
+        rollout = values["n_steps"]
+        batch = min(values["batch_size"], rollout)
+        values["batch_size"] = batch if rollout % batch == 0 else rollout
+    tuned = Arguments(arguments.algorithm, values)
+    _check_together(tuned)
+    return tuned
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)

@@ -230,11 +230,14 @@ class LiveWorkers(SummedWindow, SharedEpisodes):
         return self._mask.legal(np.stack(self._observed))
 
     def close(self) -> None:
-        """End all workers; may be called twice."""
+        """End all workers; may be called twice. Nothing is kept where none died."""
         for worker in self._workers:
             worker.hang_up()
         for worker in self._workers:
             worker.close()
+        folder = self.failures.path.parent
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """What all have in common: there is nothing to see, and there are masks."""

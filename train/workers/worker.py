@@ -87,6 +87,8 @@ class Worker:
         if self._process is not None:
             self._process.join(CLOSING_S)
         self.kill()
+        if not self._dump():
+            self._faults.unlink(missing_ok=True)
 
     def kill(self) -> None:
         """End it now."""
