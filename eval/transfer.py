@@ -1,4 +1,4 @@
-"""What a controller that was trained on replay loses on the live engine, and what going on there won.
+"""What a controller from replay loses on the live engine, and what learning there won back.
 
 Two comparisons over the same seeds, of the same requests, are set side by side: replay and live.
 Serving them is the caller's; a difference is said only where its interval excludes zero.
@@ -145,9 +145,7 @@ def _told(figure: str, interval: Interval) -> str:
     if not scaled.excludes_zero:
         return f"{figure}: no difference shown ({_with_unit(scaled, unit)})"
     if scaled.mean < 0:
-        scaled = dataclasses.replace(
-            scaled, mean=-scaled.mean, low=-scaled.high, high=-scaled.low
-        )
+        scaled = dataclasses.replace(scaled, mean=-scaled.mean, low=-scaled.high, high=-scaled.low)
         return f"{figure} fell by {_with_unit(scaled, unit)}"
     return f"{figure} rose by {_with_unit(scaled, unit)}"
 

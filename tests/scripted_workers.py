@@ -111,12 +111,14 @@ class Replayed:
 
 def replayed(recording: Path, profile: Path) -> Any:
     """The environment that it steps."""
+    from engine.workload import WorkloadConfig
     from envs.replay import make_replay
-    from tests.replay_episodes import WORK
 
+    work = WorkloadConfig(name="tiny", duration_s=1.0, rate_rps=12.0, max_tokens=8)
     return make_replay(
-        recording=recording, profile=profile, workload=WORK, slots=3, decide_every=2
-    )
+        recording=recording, profile=profile, workload=work, slots=3, decide_every=2,
+        max_decisions=5,
+    )  # fmt: skip
 
 
 def tiny_live(_: Any) -> Any:

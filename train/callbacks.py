@@ -54,9 +54,7 @@ class Clock:
 class Extent:
     """How long training goes on: seconds, and decisions where a number is given."""
 
-    def __init__(
-        self, clock: Clock, total_s: float, decisions: int | None, first: int = 0
-    ) -> None:
+    def __init__(self, clock: Clock, total_s: float, decisions: int | None, first: int = 0) -> None:
         """Decisions are those behind the `first`, which others made."""
         self.clock, self._total_s = clock, total_s
         self._decisions, self._first = decisions, first

@@ -32,8 +32,8 @@ from train.workers.engine import LiveRecipe
 from train.workers.vector import LiveWorkers
 
 if TYPE_CHECKING:
-    from engine.serving import LiveServer
     from engine.server import Server
+    from engine.serving import LiveServer
     from train.curriculum import Curriculum
     from train.evaluation import LoadServer
 
@@ -51,8 +51,8 @@ def environment(
 
     Replay with memory pressure or an overload policy is served one replica at a time, and so is a
     live server here: a worker for a single one would be a second copy of the networks beside the
-    trainer's, which compares on it, and would save nothing but the seconds since the last checkpoint.
-    A policy that sets prices steers one engine after the other.
+    trainer's, which compares on it, and would save no more than what was learned since the last
+    checkpoint. A policy that sets prices steers one engine after the other.
     """
     table = action_table(config)
     codec = arguments.codec(table, DEFAULT_CLASSES)
@@ -96,7 +96,7 @@ def live_workers(
     What is left of those that die is kept in the run's folder `run`.
     """
     threads = max(torch.get_num_threads() // arguments.n_envs, 1)
-    recipe = LiveRecipe(config, load_server, threads, server.identity.dtype)
+    recipe = LiveRecipe(config, action_table(config), load_server, threads, server.identity.dtype)
     return LiveWorkers(
         [recipe] * arguments.n_envs,
         arguments.codec(action_table(config), DEFAULT_CLASSES),

@@ -159,8 +159,9 @@ def compare(
 ) -> Report:
     """Serve `seeds` held-out arrivals with each controller, `seconds` of engine time each.
 
-    `drawn` draws them, of the workload as it is served; None: the server's own way does. Requests arrive in the first part of a run; those unfinished at its end are misses, for all
-    alike. `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
+    `drawn` draws them, of the workload as it is served; None: the server's own way does. Requests
+    arrive in the first part of a run; those unfinished at its end are misses, for all alike.
+    `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
     `stop` was requested between two runs.
     """
     from engine.replay.server import ReplayServer

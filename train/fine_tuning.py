@@ -8,6 +8,7 @@ lost on the way is `eval.transfer`'s to say; that a run does both, `train.sessio
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,7 @@ def compare(
     live: LiveServer,
     work: WorkloadConfig,
     config: TrainConfig,
-    controllers: dict[str, Controller],
+    controllers: Mapping[str, Controller],
     console: Console,
     stop: StopRequest,
 ) -> tuple[Report, transfer.Transfer]:
@@ -195,7 +196,7 @@ def _training_draw(
 def _model(
     env: Any, trained: Learner, config: TrainConfig, arguments: Arguments, run: RunFolder
 ) -> Learner:
-    """The run's policy in the live environment: as it was left there, or as it comes from replay."""
+    """The run's policy in the live environment, as it was left there or comes from replay."""
     from train.first_model import other_arrivals, per_second
     from train.saved_model import load_model
 

@@ -82,6 +82,6 @@ def reward_scale(unloaded_tpot_s: float, half_life_s: float) -> float:
 
 
 def other_arrivals(model: Learner, config: TrainConfig) -> None:
-    """Seed what goes on on a live engine: other than at the start, or it would see the same again."""
+    """Seed what goes on on a live engine, or it would see again what it saw at the start."""
     words = np.random.SeedSequence((config.seed, model.num_timesteps)).generate_state(1)
     model.set_random_seed(int(words[0]))

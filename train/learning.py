@@ -35,7 +35,8 @@ from train.callbacks import (
     run_logger,
 )
 from train.config import TrainConfig
-from train.curriculum import Curriculum, CurriculumProgress
+from train.curriculum import Curriculum
+from train.curriculum_progress import CurriculumProgress
 from train.environments import Trainable, environment, live_workers
 from train.evaluation import LoadServer, load_server
 from train.first_model import first_model, reward_scale

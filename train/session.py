@@ -130,9 +130,7 @@ def _run(session: Session, baselines: dict[str, Any], resumed: RunFolder | None)
     return run
 
 
-def _train(
-    session: Session, draw: Draw, run: RunFolder, curriculum: Curriculum | None
-) -> Learner:
+def _train(session: Session, draw: Draw, run: RunFolder, curriculum: Curriculum | None) -> Learner:
     from train.algorithms.arguments import arguments_of
     from train.learning import train_model
 

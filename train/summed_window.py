@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from engine.protocol import Floats, Ints
-from engine.request import RequestRecord
 from policies.actions import Actions
-from train.watched_fleet import ENDED, figures_of
+from train.ended_requests import ENDED
+from train.watched_fleet import figures_of
 from train.window import ACTION, SPAN_S
 
 KEPT = ("_sums", "elapsed_s", "_names")
@@ -39,7 +39,7 @@ class SummedWindow:
     ) -> None:
         """Add a step of all engines, or of those that took it.
 
-        `actions` are tier indices [D] each, `ended` [ENDED, C] what `ended_by_class` says of the
+        `actions` are tier indices [D] each, `ended` what `train.ended_requests` says of the
         requests that ended meanwhile.
         """
         chosen = [self.table.figures(action) for action in actions]
@@ -50,7 +50,11 @@ class SummedWindow:
         by_class = [f"{kind}/{name}" for kind in ENDED for name in classes]
         self._names = [*numbers, "steps", *by_class, *(ACTION + name for name in chosen[0])]
         sums = [sum(info[name] for info in infos) for name in numbers]
-        sums += [len(infos), *ended.ravel(), *(sum(of[name] for of in chosen) for name in chosen[0])]
+        sums += [
+            len(infos),
+            *ended.ravel(),
+            *(sum(of[name] for of in chosen) for name in chosen[0]),
+        ]
         self._sums.append(np.array(sums, np.float64))
         at = numbers.index("elapsed_s")
         self.elapsed_s += sums[at]
@@ -63,12 +67,3 @@ class SummedWindow:
             return {}
         total = dict(zip(self._names, np.sum(self._sums, axis=0).tolist(), strict=True))
         return figures_of(total, self.elapsed_s, self.table.class_names)
-
-
-def ended_by_class(records: Iterable[RequestRecord], classes: int) -> Floats:
-    """[ENDED, C] of the requests with an objective: how many, how many met it, tokens in time."""
-    found = np.zeros((len(ENDED), classes))
-    for record in records:
-        if record.has_objective:
-            found[:, record.slo_class] += 1, record.attained, record.good_tokens
-    return found

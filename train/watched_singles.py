@@ -23,8 +23,9 @@ from policies.action_codec import ActionCodec, TierCodec
 from policies.features import Observation
 from train import summed_window
 from train.action_space import space_of
+from train.ended_requests import ended_by_class
 from train.sb3_vec_env import SharedEpisodes
-from train.summed_window import SummedWindow, ended_by_class
+from train.summed_window import SummedWindow
 from train.window import SPAN_S
 
 KIND = "WatchedSingles"

@@ -1,7 +1,7 @@
 """A live engine as a worker makes and steps it: networks of its own, episodes that it draws itself.
 
 Each worker measures its own capacity and token time, beside the others, as it will serve: loads and
-objectives are multiples of these.
+objectives are multiples of these. No trainer is imported, so that a worker is soon back.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from train.config import TrainConfig
+from train.ended_requests import ended_by_class
 from train.workers.process import Stepped
 
 if TYPE_CHECKING:
     from engine.protocol import Ints
     from engine.server import Server
     from envs.serve import ServeEnv
+    from policies.actions import Actions
     from policies.features import Observation
     from train.curriculum import Curriculum
     from train.evaluation import LoadServer
@@ -28,6 +30,7 @@ class LiveRecipe:
     """Loads a live server and makes the training environment on it."""
 
     config: TrainConfig
+    actions: Actions
     load_server: LoadServer
     """A function of a module: it goes to the worker by its name."""
     threads: int
@@ -36,14 +39,10 @@ class LiveRecipe:
 
     def __call__(self) -> LiveEngine:
         """Takes seconds. Raises UserError."""
-        import torch
-
         from envs.live import make_live
-        from train.environments import action_table
         from train.evaluation import served_workload
         from train.training_draw import training_draw
 
-        torch.set_num_threads(self.threads)
         config = self.config
         serving: Any = {"threads": self.threads, "dtype": self.dtype}
         server = self.load_server(replace(config.serving, **serving))
@@ -51,7 +50,7 @@ class LiveRecipe:
         env = make_live(
             server=server,  # type: ignore[arg-type]  # a live one: check_serving said so
             requests=draw,
-            actions=action_table(config),
+            actions=self.actions,
             reward=config.reward.goodput(),
             decide_every=config.learning.decide_every,
         )
@@ -72,8 +71,6 @@ class LiveEngine:
 
     def step(self, action: Ints, share: float) -> Stepped:
         """Serve under the tiers `action` [D]; `share` of training is behind."""
-        from train.summed_window import ended_by_class
-
         if self._curriculum is not None:
             self._curriculum.share = share
         observation, reward, _, truncated, info = self._env.step(action)

@@ -36,7 +36,7 @@ class Stepped(NamedTuple):
     reward: float
     info: dict[str, Any]
     ended: Floats
-    """Of the requests that ended, as `train.summed_window.ended_by_class`."""
+    """Of the requests that ended, as `train.ended_requests` has them."""
     power_is_measured: bool
     begun: tuple[Observation, dict[str, Any]] | None
     """What the next episode begins with, and its info; None while this one goes on."""

@@ -34,7 +34,7 @@ from train.workers.worker import Worker
 
 LOG = logging.getLogger(__name__)
 PATIENCE_S = 300.0
-"""Without an answer a worker hangs: loading and a step of long prompts take a tenth of that."""
+"""Without an answer to a step a worker hangs: one of long prompts takes a tenth of that."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
 """Before a worker is started again; each time in a row twice as long."""
 MOST_IN_A_ROW = 5
@@ -272,4 +272,3 @@ class LiveWorkers(SummedWindow, SharedEpisodes):
     def get_images(self) -> Sequence[np.ndarray | None]:
         """There is nothing to see."""
         return [None] * self.num_envs
-

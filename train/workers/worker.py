@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SPAWN = multiprocessing.get_context("spawn")
 CLOSING_S = 5.0
 """How long an engine may take to end by itself."""
+LOADING = 6
+"""Times the patience that is had with a step is that with a start, which loads networks."""
 STACK_S = 2.0
 """How long a worker that hangs may take to say where."""
 
@@ -34,9 +36,12 @@ class Worker:
     """A process with an engine, or none yet."""
 
     def __init__(self, recipe: Recipe, faults: Path, patience_s: float) -> None:
-        """`faults` is a file for what kills the interpreter itself; who does not answer for
-        `patience_s` hangs."""
+        """`faults` is a file for what kills the interpreter itself.
+
+        Who does not answer for `patience_s` hangs; with its first answer it may take longer.
+        """
         self._recipe, self._faults, self._patience_s = recipe, faults, patience_s
+        self._waiting_s = 0.0
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
 
@@ -54,6 +59,7 @@ class Worker:
         self._process = SPAWN.Process(target=serve, args=(theirs, self._faults), daemon=True)
         self._process.start()
         theirs.close()  # or its end would be held open here
+        self._waiting_s = LOADING * self._patience_s
         self._send(self._recipe)
 
     def ask(self, command: str, *arguments: Any) -> None:
@@ -61,15 +67,16 @@ class Worker:
         self._send((command, arguments))
 
     def answer(self) -> Any:
-        """What the engine answers. Raises Died, the process ended, or UserError if it raised one."""
+        """What the engine answers. Raises Died, the process ended, or the engine's UserError."""
         assert self._pipe is not None, "start comes first"
         try:
-            if not self._pipe.poll(self._patience_s):
+            if not self._pipe.poll(self._waiting_s):
                 raise self._hung()
             found = self._pipe.recv()
         except (EOFError, OSError):
             raise self._gone() from None
         if not isinstance(found, Failure):
+            self._waiting_s = self._patience_s
             return found
         self.kill()
         if found.for_user:
@@ -127,7 +134,7 @@ class Worker:
         while len(self._dump()) == before and time.monotonic() < until:
             time.sleep(0.05)
         self.kill()
-        return Died(f"did not answer for {self._patience_s:g} s", self._dump())
+        return Died(f"did not answer for {self._waiting_s:g} s", self._dump())
 
     def _dump(self) -> str:
         """What faulthandler wrote."""
