@@ -65,7 +65,7 @@ class Scripted:
         suffer(self._script.fates.get(self._life, ""))
         self._step += 1
         seen = observed(self._life, self._episode, self._step)
-        info = {
+        info: dict[str, Any] = {
             **{"elapsed_s": 0.5, "busy_s": 0.5, "iterations": 2, "valid_tokens": 3},
             **{"emitted_tokens": 4, "energy_joules": 1.0, "share": share},
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from engine.errors import UserError
 from engine.replay.recorded_request import RecordedRequest
 from engine.replay.server import ReplayServer
 from engine.serving import LiveServer
+from engine.workload import WorkloadConfig
 from envs.serve import ServeEnv
 from policies.learned import LearnedController
 from tests.test_resumed_training import Killed, kill
@@ -39,7 +41,7 @@ TRAINED, TUNED = 64, 24
 @pytest.fixture(scope="module")
 def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("workload") / "tiny.toml"
-    path.write_text("duration_s = 1.0\nload = 0.9\n", encoding="utf-8")
+    path.write_text("duration_s = 0.7\nrate_rps = 14.0\n", encoding="utf-8")
     return path
 
 
@@ -68,11 +70,12 @@ def train(config: TrainConfig, stop: StopRequest | None = None) -> tuple[RunFold
 
 def models(run: RunFolder, name: str = "ppo") -> tuple[Any, Any]:
     """From replay, and from live."""
-    return tuple(load_model(path, ALGORITHMS[name]) for path in (run.checkpoint, run.fine_tuned))
+    kind = ALGORITHMS[name]
+    return load_model(run.checkpoint, kind), load_model(run.fine_tuned, kind)
 
 
 def weights(model: Any) -> list[np.ndarray]:
-    return [tensor.numpy() for tensor in model.policy.state_dict().values()]
+    return [tensor.numpy().copy() for tensor in model.policy.state_dict().values()]
 
 
 def test_a_run_goes_on_live_and_says_what_was_lost(
@@ -84,7 +87,8 @@ def test_a_run_goes_on_live_and_says_what_was_lost(
 
     def beginning(*given: Any) -> Any:
         model, following[0] = model_of(*given), True
-        begun.append((model.num_timesteps, weights(model), model.policy.optimizer.state_dict()))
+        moments = deepcopy(model.policy.optimizer.state_dict()["state"])
+        begun.append((model.num_timesteps, weights(model), moments))
         return model
 
     def engine(self: LiveServer, requests: Any, *given: Any, **options: Any) -> Any:
@@ -108,14 +112,12 @@ def test_a_run_goes_on_live_and_says_what_was_lost(
     assert tuned.updates == replayed.updates + TUNED // 8
     assert f"{TUNED} decisions and 3 updates live in" in printed
 
-    ((first, before, optimizer),) = begun  # it goes on: same weights, same moments
+    ((first, before, moments),) = begun  # it goes on: same weights, same moments
     assert first == TRAINED
     for mine, theirs in zip(before, weights(replayed), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     kept = replayed.policy.optimizer.state_dict()["state"]
-    assert kept and all(
-        torch.equal(optimizer["state"][key]["exp_avg"], kept[key]["exp_avg"]) for key in kept
-    )
+    assert kept and all(torch.equal(moments[key]["exp_avg"], kept[key]["exp_avg"]) for key in kept)
     pairs = zip(weights(tuned), before, strict=True)
     assert not all(np.array_equal(mine, theirs) for mine, theirs in pairs)
 
@@ -218,6 +220,14 @@ def test_a_replay_buffer_begins_empty_and_exploration_stays(workload: Path, tmp_
     # Eight transitions make a batch; every decision from then on is an update.
     assert tuned.updates - replayed.updates == TUNED - 8 + 1
     assert "updates live" in printed
+
+
+def test_loads_are_multiples_of_the_live_capacity() -> None:
+    replay, live = replay_server(), live_server()
+    work = WorkloadConfig(name="tiny", duration_s=1.0, load=0.5, max_tokens=16)
+    drawing = fine_tuning.recorded(replay, live, work, held_out=True)
+    assert drawing.capacity_rps == live.capacity_of(drawing.asked) > 0
+    assert drawing.held_out
 
 
 def test_arguments_are_the_runs_on_one_live_engine(workload: Path) -> None:

@@ -50,11 +50,11 @@ def test_what_was_lost_is_told_and_what_is_not_shown_is_not(lost: Transfer) -> N
 def test_one_seed_shows_nothing() -> None:
     one = comparison(0.9, 0.9, 100.0)
     other = comparison(0.5, 0.5, 50.0)
-    cut = [
+    replay, live = (
         Comparison(of.seeds[:1], {name: runs[:1] for name, runs in of.runs.items()})
         for of in (one, other)
-    ]
-    found = transfer.transfer_of(*cut, "before", "after", np.random.default_rng(0))
+    )
+    found = transfer.transfer_of(replay, live, "before", "after", np.random.default_rng(0))
     assert found.verdict.count("no difference shown") == 6 and "fell" not in found.verdict
 
 

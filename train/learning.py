@@ -153,8 +153,8 @@ def follow(
         for callback in callbacks:
             if isinstance(callback, Kept):
                 callback.keep()
-        is_live = not on_replay or isinstance(env, LiveWorkers)
-        save_model(model, course.checkpoint, state=None if is_live else take(model, env))
+        repeats = on_replay and not isinstance(env, LiveWorkers)
+        save_model(model, course.checkpoint, state=take(model, env) if repeats else None)
         saved_at.append(model.num_timesteps)
 
     callbacks: list[BaseCallback] = [
