@@ -153,8 +153,10 @@ def follow(
         for callback in callbacks:
             if isinstance(callback, Kept):
                 callback.keep()
-        repeats = on_replay and not isinstance(env, LiveWorkers)
-        save_model(model, course.checkpoint, state=take(model, env) if repeats else None)
+        state = None
+        if on_replay and not isinstance(env, LiveWorkers):
+            state = take(model, env)
+        save_model(model, course.checkpoint, state=state)
         saved_at.append(model.num_timesteps)
 
     callbacks: list[BaseCallback] = [
