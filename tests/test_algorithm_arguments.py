@@ -110,7 +110,7 @@ def test_bad_assignments_are_one_sentence(name: str, word: str, says: str) -> No
 
 def test_there_is_at_least_one_engine() -> None:
     config("ppo", "n_envs=2", backend="live").check()
-    with pytest.raises(UserError, match="n_envs=0: expected at least one engine"):
+    with pytest.raises(UserError, match="n_envs=0: expected a whole number from 1 up"):
         config("ppo", "n_envs=0", backend="live").check()
 
 

@@ -220,8 +220,6 @@ def _check_kept(key: str, value: Any, before: Mapping[str, Any], algorithm: Algo
 def _check_together(arguments: Arguments) -> None:
     """What no key says alone."""
     values, n_envs = arguments.values, arguments.n_envs
-    if n_envs < 1:
-        raise UserError(f"--set n_envs={n_envs}: expected at least one engine")
     if arguments.algorithm.is_off_policy:
         return
     rollout = values["n_steps"] * n_envs
