@@ -23,7 +23,8 @@ BY_REQUEST = ("ppo", "a2c")
 """Algorithms that can observe requests one by one."""
 BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
 DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
-LIVE_ONLY = ("draft_head", "draft_model", "device", "attention", "dtype", "threads", "prompts")
+OF_NETWORKS = ("draft_head", "draft_model", "device", "attention", "dtype", "threads")
+LIVE_ONLY = (*OF_NETWORKS, "prompts")
 REPLAY_ONLY = ("recording", "power_cap_watts")
 Preset = Literal["learning-to-draft"]
 
@@ -129,6 +130,11 @@ class Learning:
     """On replay: end training after so many held-out evaluations in a row without a better one.
     None: never."""
 
+    fine_tune_live: int | None = None
+    """On replay: decisions on a live engine of the recorded model, on which the trained policy goes
+    on learning; then it is said what was lost on the way. Training ends there after the update that
+    reaches them. None: none."""
+
     @property
     def kind(self) -> Kind:
         """What is chosen from: as asked, else by what the algorithm can choose."""
@@ -196,7 +202,9 @@ class TrainConfig:
         values = leaves(self)
         for name in ("minutes", "eval_seconds"):
             _require(name, values[name], 0, exclusive=True)
-        for name in ("decide_every", "decisions", "imitate_decisions", "patience"):
+        for name in ("decide_every", "decisions", "fine_tune_live"):
+            _require(name, values[name], 1)
+        for name in ("imitate_decisions", "patience"):
             _require(name, values[name], 1)
         for name in ("eval_seeds", "seed", "held_out_every", "save_every_s", "half_life_s"):
             _require(name, values[name], 0)
@@ -207,11 +215,19 @@ class TrainConfig:
                 f"--patience {learning.patience}: counts held-out evaluations, which are made on "
                 "replay with --held-out-every above 0; leave it out, or have them made"
             )
-        check_serving(self.serving)
-        from train.algorithms.arguments import arguments_of
-        from train.task import check_preset
+        tuned = learning.fine_tune_live
+        if tuned is not None and self.serving.backend == "live":
+            raise UserError(
+                f"--fine-tune-live {tuned} --backend live: goes on on live networks after training "
+                "on replay, and this training is live from the start; leave one of the two out"
+            )
+        check_serving(self.serving, on_networks=tuned is not None)
+        from train.algorithms.arguments import arguments_of, fine_tuning_arguments
+        from train.task import check_live, check_preset
 
         arguments = arguments_of(self)
+        if tuned is not None:
+            fine_tuning_arguments(arguments, self)
         arguments.algorithm.check_actions(learning.kind)
         check_imitation(learning, self.serving.backend)
         check_observation(learning)
@@ -220,6 +236,12 @@ class TrainConfig:
 
             check_taken_up(self.resume, learning.kind, learning.observation)
         check_preset(self)
+        check_live(self, arguments.n_envs)
+        if self.serving.backend == "live" and self.episodes.shared_arrivals > 1:
+            raise UserError(
+                f"--shared-arrivals {self.episodes.shared_arrivals} --backend live: every live "
+                "engine has a capacity and so arrivals of its own; leave it out, or train on replay"
+            )
         is_off_policy = arguments.algorithm.is_off_policy
         check_task(self.reward, self.episodes, learning.policy, is_off_policy, arguments.n_envs)
         if self.comparison[0] and not evaluation.baselines:
@@ -334,16 +356,19 @@ def check_observation(learning: Learning) -> None:
         )
 
 
-def check_serving(serving: Serving) -> None:
-    """Raise UserError for a value of the serving group that cannot be meant."""
+def check_serving(serving: Serving, on_networks: bool = False) -> None:
+    """Raise UserError for a value of the serving group that cannot be meant.
+
+    `on_networks`: what is recorded will also be served by networks, so options say which and where.
+    """
     _require("load", serving.load, 0, exclusive=True)
     _require("max_tokens", serving.max_tokens, 2)
     _require("prompt_tokens", serving.prompt_tokens, 1)
     _require("slots", serving.slots, 1)
     _require("threads", serving.threads, 0)
     _require("power_cap_watts", serving.power_cap_watts, 0, exclusive=True)
-    unused = REPLAY_ONLY if serving.backend == "live" else LIVE_ONLY
-    for name in unused:
+    unused = set(REPLAY_ONLY if serving.backend == "live" else LIVE_ONLY)
+    for name in sorted(unused - set(OF_NETWORKS if on_networks else ())):
         if (given := getattr(serving, name)) != getattr(Serving(), name):
             raise UserError(
                 f"--{name.replace('_', '-')} {given}: has no meaning with --backend "

@@ -7,13 +7,13 @@ statistics and table are `eval`'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from eval.table import Report
     from train.interrupt import StopRequest
 
+LoadServer: TypeAlias = "Callable[[Serving], Server]"
 PROMPT_TOKENS = 96
 """Longest prompt of a preset, where none is given."""
 
@@ -161,11 +162,13 @@ def compare(
     stop: StopRequest,
     classes: ClassTable = DEFAULT_CLASSES,
     trace_out: Path | None = None,
+    drawn: Callable[[WorkloadConfig], Draw] | None = None,
 ) -> Report:
     """Serve `seeds` held-out arrivals with each controller, `seconds` of engine time each.
 
-    Requests arrive in the first part of a run; those unfinished at its end are misses, for all
-    alike. `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
+    `drawn` draws them, of the workload as it is served; None: the server's own way does. Requests
+    arrive in the first part of a run; those unfinished at its end are misses, for all alike.
+    `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
     `stop` was requested between two runs.
     """
     from engine.replay.server import ReplayServer
@@ -174,7 +177,7 @@ def compare(
     from train.progress import ProgressLine
 
     config = over(served_workload(serving), ARRIVING * seconds)
-    draw = drawing(server, serving, config, held_out=True)
+    draw = drawing(server, serving, config, held_out=True) if drawn is None else drawn(config)
     found = best_fixed.settle(controllers, server, config, seconds, classes)
     total = seeds * len(controllers)
     seen_s: list[float] = []  # when each run began

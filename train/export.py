@@ -162,13 +162,25 @@ def card(manifest: Manifest) -> str:
         f"- Trained on: {training['served']}.",
         f"- Training: {training['decisions']:,} decisions, {training['updates']} updates in "
         f"{training['seconds']:.0f} s, seed {training['seed']}, on {training['machine']}.",
-        f"- How good: {training['verdict']}",
+        *_of_fine_tuning(training.get("fine_tuned")),
+        f"- How good{' before that' if training.get('fine_tuned') else ''}: {training['verdict']}",
         f"- Read that with: {'; '.join(training['notes']) or 'nothing yet'}.",
         "- Do not trust it with other classes, models, loads or machines before comparing there: "
         "`python evaluate.py --policy PATH chain eagle3`.",
         f"- To run it: `policies.learned.LearnedController.load(PATH)`; needs {needs}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _of_fine_tuning(tuned: Mapping[str, Any] | None) -> list[str]:
+    """A line about what was learned on live after training on replay; none where nothing was."""
+    if not tuned:
+        return []
+    verdict = tuned.get("verdict", "Not compared with what it was before.")
+    return [
+        f"- Fine-tuned live: {tuned['decisions']:,} decisions, {tuned['updates']} updates on "
+        f"{tuned['served']}. {verdict}"
+    ]
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float32]:

@@ -35,12 +35,15 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     )
     from train.agreement import compare
     from train.export import export
+    from train.fine_tuning import latest_model
     from train.saved_model import load_model
     from train.task import task_of
 
     algorithm = ALGORITHMS[settings.learning.policy]
     which = run.winner(settings) if config.which is None else run.model(config.which)
     model = load_model(which, algorithm)
+    if which == run.winner(settings):
+        model = latest_model(run, model, algorithm)
     if not model.updates and model.imitated is None:
         needed, setting = model.first_update()
         raise UserError(
@@ -98,6 +101,8 @@ def _figures(
             training |= LearnedController.load(written).manifest.training
     if not is_compared:
         training |= {"verdict": "not compared with anything yet.", "notes": []}
+    if model.tuned_from is None:
+        training["fine_tuned"] = None
     return training | {
         "decisions": int(model.num_timesteps),
         "updates": model.updates,

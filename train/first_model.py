@@ -18,17 +18,18 @@ from train.algorithms.base import Learner
 from train.algorithms.request_encoder import ENCODING
 from train.algorithms.timing import TimedDictBuffer
 from train.config import TrainConfig
-from train.environments import Environment, replicas
+from train.environments import Trainable, replicas
 from train.run_folder import RunFolder
 from train.saved_model import load_model, load_state
 from train.task import task_of
 from train.training_state import put_back
+from train.workers.vector import LiveWorkers
 
 EARNED = 0.05
 
 
 def first_model(
-    env: Environment, config: TrainConfig, arguments: Arguments, run: RunFolder, on_replay: bool
+    env: Trainable, config: TrainConfig, arguments: Arguments, run: RunFolder, on_replay: bool
 ) -> Learner:
     """A new model, or the run's as it was saved. Raises UserError where it cannot go on.
 
@@ -38,9 +39,8 @@ def first_model(
         return new_model(env, config, arguments)
     gamma = per_second(config.learning.half_life_s)
     model = load_model(run.checkpoint, arguments.algorithm, env, arguments, gamma, on_replay)
-    if not on_replay:
-        # Other arrivals than at the start, or a resumed run would see the same ones again.
-        model.set_random_seed(_seed(config.seed, model.num_timesteps))
+    if not on_replay or isinstance(env, LiveWorkers):
+        other_arrivals(model, config)
         return model
     try:
         put_back(model, env, load_state(run.checkpoint))
@@ -49,7 +49,7 @@ def first_model(
     return model
 
 
-def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Learner:
+def new_model(env: Trainable, config: TrainConfig, arguments: Arguments) -> Learner:
     """An untrained model, which starts with small trees where the task says so.
 
     Observations are scaled by the features' definition, not here.
@@ -95,5 +95,7 @@ def reward_scale(unloaded_tpot_s: float, config: TrainConfig) -> float:
     return unloaded_tpot_s * math.log(2.0) / half_life_s / EARNED
 
 
-def _seed(seed: int, steps: int) -> int:
-    return int(np.random.SeedSequence((seed, steps)).generate_state(1)[0])
+def other_arrivals(model: Learner, config: TrainConfig) -> None:
+    """Seed what goes on on a live engine, or it would see again what it saw at the start."""
+    words = np.random.SeedSequence((config.seed, model.num_timesteps)).generate_state(1)
+    model.set_random_seed(int(words[0]))

@@ -69,6 +69,11 @@ class RunFolder(CommandFolder):
         return self.path / "checkpoints" / "last.zip"
 
     @property
+    def fine_tuned(self) -> Path:
+        """The model that went on on a live engine from `checkpoint`, to resume that from."""
+        return self.path / "checkpoints" / "fine_tuned.zip"
+
+    @property
     def failed(self) -> Path:
         """The model as it stood when training ended over an error; nothing resumes from it."""
         return self.path / "checkpoints" / "failed.zip"

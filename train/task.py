@@ -72,6 +72,24 @@ def settings_of(preset: str) -> Path:
     return FOLDER / f"{preset}.toml"
 
 
+def check_live(config: TrainConfig, engines: int) -> None:
+    """Raise UserError for a task that several live engines, or --fine-tune-live, do not serve."""
+    learning = config.learning
+    several = config.serving.backend == "live" and engines > 1
+    if not several and (config.preset is None or learning.fine_tune_live is None):
+        return
+    task = f"--preset {config.preset}" if config.preset is not None else ""
+    if not task and learning.observation != "aggregate":
+        task = f"--observation {learning.observation}"
+    if task:
+        asked = (
+            f"--set n_envs={engines}" if several else f"--fine-tune-live {learning.fine_tune_live}"
+        )
+        raise UserError(
+            f"{task} {asked}: learns on one engine from its start; leave one of them out"
+        )
+
+
 def check_preset(config: TrainConfig) -> None:
     """Raise UserError for what does not go together with `--preset`, or needs one."""
     learning, preset = config.learning, config.preset

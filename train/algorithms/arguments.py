@@ -94,7 +94,7 @@ class Arguments:
 
 def arguments_of(config: TrainConfig) -> Arguments:
     """Those of a new run, or of one that is taken up, with `--set` on top. Raises UserError."""
-    name, backend = config.learning.policy, config.serving.backend
+    name = config.learning.policy
     algorithm, path = ALGORITHMS[name], FOLDER / f"{name}.yaml"
     if config.resume is not None and (config.resume / RUN_FILE).is_file():
         path = config.resume / RUN_FILE
@@ -118,7 +118,7 @@ def arguments_of(config: TrainConfig) -> Arguments:
             outer, _, inner = key.rpartition(".")
             values = _merged(values, {outer: {inner: value}} if outer else {key: value})
     arguments = Arguments(algorithm, values)
-    _check_together(arguments, backend)
+    _check_together(arguments)
     return arguments
 
 
@@ -127,6 +127,27 @@ def sections_of(config: TrainConfig) -> list[str]:
     backend, kind, work = config.serving.backend, config.learning.kind, config.serving.workload
     named = ["default", backend, f"{backend}-{kind}", f"{backend}-{work}"]
     return named if config.preset is None else [*named, config.preset]
+
+
+def fine_tuning_arguments(arguments: Arguments, config: TrainConfig) -> Arguments:
+    """Those with which a policy that was trained on replay goes on on one live engine.
+
+    How much is gathered for an update is the file's section `live`, where --set says nothing;
+    schedules run anew, and exploration stays where training leaves it. Raises UserError.
+    """
+    name, values = arguments.algorithm.name, {**arguments.values, "n_envs": 1}
+    given = {read_assignment(text)[0] for text in config.learning.set}
+    of_live = _read(FOLDER / f"{name}.yaml").get("live") or {}
+    values |= {key: value for key, value in of_live.items() if key not in (*given, NETWORK)}
+    if "exploration_final_eps" in values:
+        values["exploration_initial_eps"] = values["exploration_final_eps"]
+    if "batch_size" in values and "n_steps" in values:
+        rollout = values["n_steps"]
+        batch = min(values["batch_size"], rollout)
+        values["batch_size"] = batch if rollout % batch == 0 else rollout
+    tuned = Arguments(arguments.algorithm, values)
+    _check_together(tuned)
+    return tuned
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -209,7 +230,7 @@ def _check_kept(key: str, value: Any, before: Mapping[str, Any], algorithm: Algo
         )
 
 
-def _check_together(arguments: Arguments, backend: str) -> None:
+def _check_together(arguments: Arguments) -> None:
     """What no key says alone."""
     values, n_envs = arguments.values, arguments.n_envs
     nets, able = values.get(NETWORK, {}).get("net_arch"), arguments.algorithm.nets
@@ -218,9 +239,6 @@ def _check_together(arguments: Arguments, backend: str) -> None:
         raise UserError(
             f"--set {NETWORK}.net_arch={nets}: expected widths of hidden layers, [64,64] {expected}"
         )
-    if n_envs < 1 or (backend == "live" and n_envs != 1):
-        expected = "one live engine" if backend == "live" else "at least one engine"
-        raise UserError(f"--set n_envs={n_envs}: expected {expected}")
     if arguments.algorithm.is_off_policy:
         return
     rollout = values["n_steps"] * n_envs

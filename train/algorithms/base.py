@@ -50,6 +50,8 @@ class Learner(BaseAlgorithm):
     best_reward: float = -math.inf
     imitated: str | None = None
     """The controller that it was fitted to before training, as it was typed."""
+    tuned_from: int | None = None
+    """Its decisions on replay, after which it went on on a live engine; None: it did not."""
     updates: int = 0
     """Times that it learned from what it had collected."""
     share_done: float = 0.0
