@@ -61,7 +61,7 @@ def told(kind: str, of_engine: np.ndarray, requests: np.ndarray) -> list[Any]:
     if kind != BY_REQUEST:
         return list(engines)
     # A slot is free where its row names no class.
-    masks = rows[..., CLASS:].any(axis=-1).astype(np.float32)
+    masks = np.asarray(rows[..., CLASS:].any(axis=-1), np.float32)
     parts = zip(engines, rows, masks, strict=True)
     return [dict(zip(("engine", "requests", "mask"), of, strict=True)) for of in parts]
 

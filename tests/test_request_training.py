@@ -41,7 +41,7 @@ from train.run_folder import RunFolder
 from train.saved_model import load_model
 from train.window import Watched
 
-BY_REQUEST = {"observation": "per-request"}
+BY_REQUEST: dict[str, Any] = {"observation": "per-request"}
 
 
 def scattered(model: Learner) -> Learner:
