@@ -142,6 +142,8 @@ def _told(figure: str, interval: Interval) -> str:
     """`attainment fell by 9.0 points [4.2, 14.1]`, or that no difference is shown."""
     factor, unit = UNITS[figure]
     scaled = _times(interval, factor)
+    if not interval.seeds:  # no request of these seeds counted on both
+        return f"{figure}: nothing to compare"
     if not scaled.excludes_zero:
         return f"{figure}: no difference shown ({_with_unit(scaled, unit)})"
     if scaled.mean < 0:
