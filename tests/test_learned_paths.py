@@ -77,7 +77,7 @@ def test_it_sees_what_the_environment_showed(hold: int) -> None:
     controller = Watched(manifest, weights)
 
     def draw(_: np.random.Generator) -> list[Request]:
-        requests = list(asked(6, 20, 0.3))
+        requests: list[Request] = list(asked(6, 20, 0.3))
         for request in requests:  # the environment knows one class
             request.slo_class = 0
         return requests
@@ -167,8 +167,8 @@ def test_larger_trees_than_it_was_trained_on_are_seen_as_far_as_they_fit() -> No
     size, layout = 40, Limits(1, max_depth=2, max_width=2, max_nodes=4)
     depth = np.sort(rng.integers(1, 6, size))
     chance = rng.uniform(0.01, 1, size)
-    tree = Candidates(np.array([size]), *np.zeros((3, 1, size), np.int64), chance[None])
-    tree = tree._replace(depth=depth[None])
+    nothing = np.zeros((1, size), np.int64)
+    tree = Candidates(np.array([size]), nothing, depth[None], nothing, chance[None])
     seen = observe_paths(tree, 0, 0, layout)
     assert seen.shape == (2 + 4 + 58,) and seen[-1] == np.float32(0.1)
     for layer, places in ((1, slice(0, 2)), (2, slice(2, 6))):

@@ -181,7 +181,8 @@ def test_an_untrained_policy_prefers_no_tree(workload: str) -> None:
     assert isinstance(env, WatchedSingles) and isinstance(env, VecEnv) and env.num_envs == 1
     policy: Any = new_model(env, config, arguments).policy
     chosen = policy.get_distribution(policy.obs_to_tensor(env.reset())[0])
-    probability = chosen.log_p[0, 0, : len(task_of("tiers", config.preset).actions.depths)].exp()
+    depths = int(task_of("tiers", config.preset).actions.nvec[0])
+    probability = chosen.log_p[0, 0, :depths].exp()
     assert probability.max() < 1.2 * probability.min()
 
 
