@@ -169,7 +169,7 @@ def compare(
     evaluation.show(on_live, console)
     found = transfer.transfer_of(on_replay.comparison, on_live.comparison, before, after, rng)
     console.print(transfer.as_rich(found))
-    console.print(found.verdict, highlight=False, markup=False)
+    console.print(found.verdict, highlight=False, markup=False, soft_wrap=True)
     return on_live, found
 
 
