@@ -137,23 +137,28 @@ def digest(value: Any) -> str:
 
 
 def _named(options: Sequence[str]) -> str:
-    """The algorithm."""
-    return options[list(options).index("--policy") + 1]
+    """The preset, where there is one, else the algorithm."""
+    words = list(options)
+    named = "--preset" if "--preset" in words else "--policy"
+    return words[words.index(named) + 1]
 
 
 def _asked(options: Sequence[str]) -> list[Any]:
     """All that makes a run another one. Raises UnmeasuredError for what train.py does not take."""
     from train.algorithms.arguments import arguments_of
-    from train.command_line import parse
+    from train.command_line import parse_with_files
     from train.config import TrainConfig
     from train.environment_version import environment_version
+    from train.run_folder import settings_files
 
+    asked = [*options, "--eval-seeds", "0"]
     try:
-        config = parse(TrainConfig, [*options, "--eval-seeds", "0"], "train.py")
+        config = parse_with_files(TrainConfig, asked, "train.py", settings_files)
         config.check()
     except UserError as error:
         raise UnmeasuredError(f"train.py {' '.join(options)}: {error}") from error
-    return [*options, arguments_of(config).as_yaml(), environment_version()]
+    version = environment_version(preset=config.preset)
+    return [*options, arguments_of(config).as_yaml(), version]
 
 
 def _is_done(run: Path) -> bool:

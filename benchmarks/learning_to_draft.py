@@ -1,7 +1,6 @@
 """Learning-to-Draft's published set-up on live, batch 1, over EAGLE-3: against the best fixed tree.
 
-The tree is chosen on other prompts than those it is reported on. The policy is trained as `PRESET`
-says; without its observation in train.py the figure is unmeasured, and says so.
+The tree is chosen on other prompts than those it is reported on. `PRESET` trains on replay.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.learning_runs import trained
 
-PRESET = ("--policy", "ppo", "--observation", "learning-to-draft", "--minutes", "10")
+PRESET = ("--preset", "learning-to-draft")
 CHOOSING, REPORTED = 3, 12
 """Prompts of each set."""
 QUICK_CHOOSING, QUICK_REPORTED = 1, 2

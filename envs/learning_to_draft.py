@@ -1,10 +1,10 @@
 """Learning-to-Draft's task (arXiv 2603.01639) as options of our environment, for comparison.
 
-`gymnasium.make("DraftGym/ServeLive-v0", **learning_to_draft())`, or `Serve-v0` on replay. The same
-as published: one request at a time, a decision every iteration, path scores and position observed
-(`policies.path_features`), a beam of fixed width, and tokens per second of the whole cycle
-rewarded. Ours are counted in multiples of ordinary decoding, theirs in hundreds a second.
-Objectives play no part.
+`gymnasium.make("DraftGym/ServeLive-v0", **learning_to_draft())`, or `Serve-v0` on replay; to train
+on it, `python train.py --preset learning-to-draft`. The same as published: one request at a time, a
+decision every iteration, path scores and position observed (`policies.path_features`), a beam of
+fixed width, and tokens per second of the whole cycle rewarded. Ours are counted in multiples of
+ordinary decoding, theirs in hundreds a second. Objectives play no part.
 
 Not the same. Depth and size are one action, chosen before an iteration from the tree of the one
 before; theirs are two policies, asked while and after the tree at hand is drafted. Depth 0 is

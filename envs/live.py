@@ -97,7 +97,7 @@ def make_live(
     def make_engine(generator: np.random.Generator) -> Engine:
         return served().engine(draw()(generator), classes)
 
-    sees = observer(observation, classes.names, lambda: served().settings.limits)
+    sees = observer(observation, table, lambda: served().settings.limits)
     return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed, observer=sees)
 
 

@@ -16,9 +16,9 @@ from gymnasium import spaces
 
 from engine.errors import UserError
 from engine.protocol import Candidates, Limits, View
-from policies.actions import PlanByClass
+from policies.actions import Actions, ActionTable, PlanByClass
 from policies.features import Feature, Observation, bounds, feature_table, observe, require_finite
-from policies.path_features import observe_paths, path_table
+from policies.path_features import observe_paths, path_table, trees_of
 from policies.request_features import (
     observe_requests,
     request_table,
@@ -97,14 +97,18 @@ class LearningToDraft:
 
     size: ClassVar[Size] = "learning-to-draft"
 
-    def __init__(self, limits: Limits) -> None:
-        """Raises UserError for more slots than one."""
+    def __init__(self, limits: Limits, actions: Actions) -> None:
+        """Paths of the largest trees that `actions` can ask for, or else of the engine's `limits`.
+
+        Raises UserError for more slots than one.
+        """
         if limits.slots != 1:
             raise UserError(
                 f"the observation learning-to-draft is of one request, and the engine has "
                 f"{limits.slots} slots; make the environment with slots=1"
             )
-        self.features = path_table(limits)
+        self._layout = trees_of(actions) if isinstance(actions, ActionTable) else limits
+        self.features = path_table(self._layout)
         self.space: spaces.Space[Any] = vector_space(self.features)
         self.reset()
 
@@ -118,7 +122,7 @@ class LearningToDraft:
         if self._latest is None or view.clock_s != self._seen_s:
             self._seen_s = view.clock_s
             self._latest = observe_paths(
-                _tree_of(engine, view), 0, int(view.context_tokens[0]), view.limits
+                _tree_of(engine, view), 0, int(view.context_tokens[0]), self._layout
             )
             require_finite(self._latest, self.features)
         return self._latest.copy()
@@ -131,15 +135,17 @@ def _tree_of(engine: Engine, view: View) -> Candidates | None:
     return candidates(engine) if view.active[0] and view.tokens_out[0] > 0 else None
 
 
-def observer(size: str, class_names: Sequence[str], limits: Callable[[], Limits]) -> Observer:
-    """The observer of that name. Raises UserError where there is none such.
+def observer(size: str, actions: Actions, limits: Callable[[], Limits]) -> Observer:
+    """The observer of that name, under a table of actions. Raises UserError where there is none.
 
     `limits` are the engine's, asked for where the observation's shape hangs on them.
     """
     require_size(size)
     if size == "per-request":
-        return PerRequest(class_names, limits().slots)
-    return LearningToDraft(limits()) if size == "learning-to-draft" else Aggregate(class_names)
+        return PerRequest(actions.class_names, limits().slots)
+    if size == "learning-to-draft":
+        return LearningToDraft(limits(), actions)
+    return Aggregate(actions.class_names)
 
 
 def require_size(size: str) -> None:

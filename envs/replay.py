@@ -67,5 +67,5 @@ def make_replay(
     def make_engine(generator: np.random.Generator) -> Engine:
         return engine_for(episodes.draw(generator))
 
-    sees = observer(observation, classes.names, lambda: episodes.server.settings.limits)
+    sees = observer(observation, table, lambda: episodes.server.settings.limits)
     return ServeEnv(make_engine, table, reward, decide_every, max_decisions, seed, engine_for, sees)

@@ -45,7 +45,7 @@ SINGLE = Carrier(
         ),
         Aggregate: LeftOut(constant=("features", "space", "_classes")),
         PerRequest: LeftOut(constant=("request_features",)),
-        LearningToDraft: LeftOut(constant=("features", "space")),
+        LearningToDraft: LeftOut(constant=("features", "space", "_layout")),
         Shifts: LeftOut(),
         HeldPlan: LeftOut(constant=("table", "lossless")),
         Steered: LeftOut(constant=("table",)),

@@ -1,8 +1,8 @@
 """An exported controller whose decision is one compiled call, for what training makes by default.
 
-That is a feed-forward policy that chooses tiers by class, all of them always legal, as
-`is_compilable` says. `policies.learned.LearnedController` decides alike with NumPy alone, in some
-ten times as long; `policies.exported` takes this one in our engine.
+That is a feed-forward policy over the aggregate observation that chooses tiers by class, all of
+them always legal, as `is_compilable` says. `policies.learned.LearnedController` decides alike with
+NumPy alone, in some ten times as long; `policies.exported` takes this one in our engine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from policies.compiled_features import UNPRICED, Seen, nothing, seen
 from policies.features import lowest, require_finite
 from policies.fleet_shifts import WATCHED
 from policies.learned import LearnedController
-from policies.manifest import Manifest
+from policies.manifest import AGGREGATE, Manifest
 from policies.predicted_cost import predicted_steps
 
 
@@ -41,7 +41,8 @@ def is_compilable(manifest: Manifest) -> bool:
     """Whether `CompiledController` carries out what the manifest says."""
     codec = manifest.codec
     tiers = isinstance(manifest.actions, ActionTable) and isinstance(codec, TierCodec)
-    return tiers and not manifest.masked and not manifest.network.lstm
+    plain = not manifest.masked and not manifest.network.lstm
+    return tiers and plain and manifest.observation == AGGREGATE
 
 
 class CompiledController(LearnedController):

@@ -11,9 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import UserError
-from policies.compiled_controller import CompiledController
+from policies.compiled_by_request import CompiledByRequest
 from policies.compiled_features import load_kernels, observe_compiled
 from policies.learned import LearnedController
+from policies.learned_paths import LearnedPaths
 from policies.manifest import FILE_NAME
 
 
@@ -23,7 +24,7 @@ def load_exported(folder: str | Path) -> LearnedController:
     Raises UserError, one sentence, also for files that the manifest does not name.
     """
     folder = Path(folder)
-    controller = CompiledController.load(folder)
+    controller = CompiledByRequest.load(folder)  # of that kind, or of another that fits
     named = {FILE_NAME, *controller.manifest.files}
     for path in sorted(folder.iterdir()):
         if path.name not in named:
@@ -37,6 +38,8 @@ def load_exported(folder: str | Path) -> LearnedController:
             f"{folder}: was exported before its first update, so it has learned nothing; train for "
             "longer and export it again"
         )
-    load_kernels()
-    controller.features_of = observe_compiled  # a compiled one decides without, a shield asks it
+    if not isinstance(controller, LearnedPaths):
+        load_kernels()
+        # A compiled one decides without, but a shield asks it.
+        controller.features_of = observe_compiled
     return controller

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import safetensors
@@ -25,8 +26,10 @@ from policies.action_mask import ActionMask
 from policies.actions import ActionTable, PlanByClass
 from policies.delegate import defined
 from policies.features import Observation, observe, require_finite
-from policies.manifest import FILE_NAME, WEIGHTS_NAME, Manifest, parse_manifest
+from policies.manifest import FILE_NAME, PATHS, WEIGHTS_NAME, Manifest, parse_manifest
 from policies.network import Network, check_tensors
+from policies.request_encoder import RequestEncoder
+from policies.request_features import observe_requests, require_finite_rows
 from policies.shifts import Shifts
 
 
@@ -37,6 +40,8 @@ class LearnedController(Controller):
     steer slack-priced.
     """
 
+    BY_REQUEST: ClassVar[bool] = False
+    """Whether requests are observed one by one."""
     features_of: Callable[[View, PlanByClass, Shifts], Observation] | None = None
     """Who computes the features in place of `policies.features.observe`, to the same last bit; in
     our engine `policies.compiled_features`, which needs Numba."""
@@ -46,10 +51,14 @@ class LearnedController(Controller):
         self.manifest = manifest
         self.name = manifest.name
         self._actor = manifest.actions.actor()
-        if defined(self) != defined(self._actor):
+        if not set(defined(self._actor)) <= set(defined(self)):
             raise TypeError(f"{type(self).__name__} does not carry out {manifest.actions.kind}")
+        if (manifest.requests is not None) is not self.BY_REQUEST:
+            raise TypeError(f"{type(self).__name__} does not observe what {manifest.name} does")
         self.lossless, self.needs_profile = manifest.actions.lossless, self._actor.needs_profile
-        self.network = Network(manifest.network, weights, manifest.codec, manifest.normaliser)
+        check_tensors(manifest.tensor_shapes(), weights)
+        own = {name: weights[name] for name in manifest.network.tensor_shapes()}
+        self.network = Network(manifest.network, own, manifest.codec, manifest.normaliser)
         self._features = manifest.features
         self.reset(Limits())
 
@@ -79,6 +88,12 @@ class LearnedController(Controller):
     @classmethod
     def kind_of(cls, manifest: Manifest) -> type[LearnedController]:
         """Who carries out what the manifest says."""
+        if manifest.requests is not None:
+            return LearnedByRequest
+        if manifest.observation == PATHS:
+            from policies.learned_paths import LearnedPaths  # which is one of these
+
+            return LearnedPaths
         return LearnedPrices if manifest.actions.kind == "prices" else LearnedController
 
     def reset(self, limits: Limits) -> None:
@@ -94,13 +109,22 @@ class LearnedController(Controller):
     def plan(self, view: View) -> Plan:
         """Decide when the last decision has stood for `hold` iterations, else keep it."""
         if self._held == 0:
-            if view.class_names != self.manifest.actions.class_names:
-                self.refuse_classes(view)
-            observation = (self.features_of or observe)(view, self._actor.previous, self._shifts)
+            observation = self.observed(view)
             require_finite(observation, self._features)
             self._actor.decide(self.network.action(observation))
         self._held = (self._held + 1) % self.manifest.hold
         return self._actor.plan(view)
+
+    def observed(self, view: View) -> Observation:
+        """What the network is given of a view. Raises UserError for one that it does not know."""
+        if view.class_names != self.manifest.actions.class_names:
+            self.refuse_classes(view)
+        return (self.features_of or observe)(view, self._actor.previous, self._shifts)
+
+    def inputs(self, observation: Any) -> Observation:
+        """What the network is given of an observation of the environment."""
+        found: Observation = observation
+        return found
 
     def refuse_classes(self, view: View) -> None:
         """Raise UserError: it was trained for other classes than the view's."""
@@ -122,6 +146,30 @@ class LearnedPrices(LearnedController):
         return self._actor.select(view, plan, candidates)
 
 
+class LearnedByRequest(LearnedController):
+    """Of policies that observe requests one by one: `policies.request_encoder` comes first."""
+
+    BY_REQUEST = True
+
+    def __init__(self, manifest: Manifest, weights: Mapping[str, NDArray[np.float32]]) -> None:
+        """As of LearnedController."""
+        super().__init__(manifest, weights)
+        assert manifest.requests is not None
+        self.encoder = RequestEncoder(manifest.requests, weights)
+
+    def observed(self, view: View) -> Observation:
+        """The features, and behind them what is made of the requests."""
+        of_engine = super().observed(view)
+        rows, mask = observe_requests(view)
+        require_finite_rows(rows, self.manifest.request_features)
+        return self.inputs({"engine": of_engine, "requests": rows, "mask": mask})
+
+    def inputs(self, observation: Any) -> Observation:
+        """Of `engine` [F], `requests` [S, K] and `mask` [S]."""
+        summary = self.encoder.summary(observation["requests"], observation["mask"])
+        return np.concatenate([observation["engine"], summary])
+
+
 def write_controller(
     folder: str | Path,
     weights: Mapping[str, NDArray[np.float32]],
@@ -134,7 +182,7 @@ def write_controller(
     replaced; any other folder with something in it is refused. Raises UserError.
     """
     folder = Path(folder)
-    check_tensors(manifest.network, weights)
+    check_tensors(manifest.tensor_shapes(), weights)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; name a folder for the controller")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / FILE_NAME).is_file():

@@ -1,7 +1,7 @@
 """The exported controller's manifest.json: what is in it, how it is written, when it is refused.
 
-It says everything but the weights: features, normaliser, network shape, action table, what the
-network's outputs stand for in it (codec), hold, where it was trained, and a hash of every other
+It says everything but the weights: what is observed, normaliser, network shape, action table, what
+the network's outputs stand for in it (codec), hold, where it was trained, and a hash of every other
 file. A digest over the manifest itself catches edits and damage (it is no signature). Tensors are
 `policies.learned`'s.
 """
@@ -19,18 +19,26 @@ from policies.action_codec import ActionCodec, TierCodec, codec_from_dict
 from policies.actions import Actions, ActionTable
 from policies.features import Feature, feature_table, schema_hash
 from policies.network import NetworkShape, Normaliser
+from policies.path_features import path_table, trees_of
 from policies.price_actions import PriceActions
+from policies.request_encoder import RequestShape
+from policies.request_features import request_table
 
 FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.safetensors"
 HOST = "draftgym"
 """Whose view and plan the features and actions speak of; other engines get their own word."""
+AGGREGATE, PATHS = "aggregate", "learning-to-draft"
+"""What may be observed, by the names of `envs.observing`."""
 
 _KEYS = (
     "format_version", "name", "host", "features", "feature_hash", "normaliser", "network",
     "actions", "codec", "hold", "training", "files", "digest",
 )  # fmt: skip
+REQUESTS = "requests"
+"""The key that is there only of a policy that observes requests, so that others read as ever."""
+_OPTIONAL = (REQUESTS, "observation")
 
 
 @dataclass(frozen=True)
@@ -42,12 +50,16 @@ class Manifest:
     codec: ActionCodec
     """What the network's outputs stand for, and the action table."""
     normaliser: Normaliser | None = None
+    requests: RequestShape | None = None
+    """What is made of each request beside the features, before the network; None: nothing."""
     hold: int = 1
     """Iterations for which a decision stands (the environment's decide_every)."""
     training: dict[str, Any] = field(default_factory=dict)
     """Figures and provenance, free in form, JSON types only."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 by file name; filled in by `policies.learned.write_controller`."""
+    observation: str = AGGREGATE
+    """What the network is given; written down where it is not the aggregate."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -57,12 +69,13 @@ class Manifest:
                 f"manifest: hold is {self.hold!r}; expected a whole number of iterations, "
                 "at least 1"
             )
-        inputs, outputs = self.network.layers[0], self.network.layers[-1]
-        if inputs != len(self.features):
+        if self.masked and self.observation != AGGREGATE:
             raise UserError(
-                f"manifest: the network takes {inputs} inputs; expected {len(self.features)}, "
-                "one for each feature"
+                f"manifest: rules out tiers, but observes {self.observation}; masks are worked out "
+                f"from the observation {AGGREGATE}"
             )
+        inputs, outputs = self.network.layers[0], self.network.layers[-1]
+        self._check_inputs(inputs)
         if outputs != self.codec.outputs:
             raise UserError(
                 f"manifest: the network has {outputs} outputs; expected {self.codec.outputs} for "
@@ -72,6 +85,33 @@ class Manifest:
             raise UserError(
                 f"manifest: the normaliser has {len(self.normaliser.mean)} entries; expected "
                 f"{inputs}, one for each feature"
+            )
+
+    def _check_inputs(self, inputs: int) -> None:
+        """Raise UserError unless the network takes the features, and what is made of requests."""
+        features, summary = len(self.features), 0
+        if self.requests is not None:
+            self._check_requests(self.requests)
+            summary = self.requests.outputs(len(self.class_names))
+        if inputs != features + summary:
+            of_requests = f" and {summary} of requests" if summary else ""
+            raise UserError(
+                f"manifest: the network takes {inputs} inputs; expected {features + summary}, "
+                f"one for each feature{of_requests}"
+            )
+
+    def _check_requests(self, requests: RequestShape) -> None:
+        """Raise UserError where rows have another width, or the policy is none that sees them."""
+        if requests.layers[0] != len(self.request_features):
+            raise UserError(
+                f"manifest: the encoder takes rows of {requests.layers[0]}; expected "
+                f"{len(self.request_features)}, one for each feature of a request"
+            )
+        plain = isinstance(self.codec, TierCodec) and isinstance(self.actions, ActionTable)
+        if not plain or self.masked or self.network.lstm or self.normaliser is not None:
+            raise UserError(
+                "manifest: requests are observed by policies over tiers alone, without masks, LSTM "
+                "and normaliser"
             )
 
     @property
@@ -91,8 +131,18 @@ class Manifest:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Features in the order of the network's inputs."""
-        return feature_table(self.class_names)
+        """Features in the order of the network's inputs. Raises UserError where there are none."""
+        return observed_features(self.observation, self.actions)
+
+    @property
+    def request_features(self) -> tuple[Feature, ...]:
+        """Features of a request in the order of its row."""
+        return request_table(self.class_names)
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor."""
+        of_requests = {} if self.requests is None else self.requests.tensor_shapes()
+        return of_requests | self.network.tensor_shapes()
 
     def to_json(self) -> str:
         """The file's text, digest included."""
@@ -110,6 +160,14 @@ class Manifest:
             "training": self.training,
             "files": self.files,
         }
+        if self.requests is not None:
+            values[REQUESTS] = {
+                "features": [f._asdict() for f in self.request_features],
+                "feature_hash": schema_hash(self.request_features),
+                **asdict(self.requests),
+            }
+        if self.observation != AGGREGATE:  # it was once the only one
+            values["observation"] = self.observation
         try:
             values["digest"] = _digest(values)
             return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -134,7 +192,7 @@ def parse_manifest(text: str) -> Manifest:
             f"manifest: format version {version!r}; this DraftGym reads version {FORMAT_VERSION}, "
             "so export the controller with it again"
         )
-    _check_keys("manifest", values, _KEYS)
+    _check_keys("manifest", values, _KEYS, _OPTIONAL)
     stated = values.pop("digest")
     if stated != _digest(values):
         raise UserError(
@@ -149,14 +207,8 @@ def parse_manifest(text: str) -> Manifest:
 def _manifest_of(values: dict[str, Any]) -> Manifest:
     """Build and cross-check the manifest from tables whose outer keys are right."""
     actions = _actions_of(values["actions"])
-    own_features = feature_table(actions.class_names)
-    own = schema_hash(own_features)
-    listed = values["features"]
-    if values["feature_hash"] != own or listed != [f._asdict() for f in own_features]:
-        raise UserError(
-            f"manifest: made for other features (hash {str(values['feature_hash'])[:12]}, this "
-            f"DraftGym's is {own[:12]}); train or export again with this version"
-        )
+    observation = values.get("observation", AGGREGATE)
+    _check_features("features", values, observed_features(observation, actions))
     network = values["network"]
     _check_keys("manifest: network", network, ("layers", "activation", "lstm"))
     normaliser = values["normaliser"]
@@ -184,10 +236,50 @@ def _manifest_of(values: dict[str, Any]) -> Manifest:
             normaliser["clip"],
             normaliser["epsilon"],
         ),
+        requests=_requests_of(values.get(REQUESTS), actions),
         hold=values["hold"],
         training=_table("training", values["training"]),
         files=_file_hashes(values["files"]),
+        observation=observation,
     )
+
+
+def _check_features(what: str, values: dict[str, Any], own: tuple[Feature, ...]) -> None:
+    """Raise UserError unless the features that `values` list are our own."""
+    stated, expected = values["feature_hash"], schema_hash(own)
+    if stated != expected or values["features"] != [f._asdict() for f in own]:
+        raise UserError(
+            f"manifest: made for other {what} (hash {str(stated)[:12]}, this DraftGym's is "
+            f"{expected[:12]}); train or export again with this version"
+        )
+
+
+def _requests_of(values: Any, actions: Actions) -> RequestShape | None:
+    """How requests are encoded, if they are observed."""
+    if values is None:
+        return None
+    _check_keys("manifest: requests", values, ("features", "feature_hash", "layers", "heads"))
+    _check_features("features of requests", values, request_table(actions.class_names))
+    if not isinstance(values["layers"], list):
+        raise UserError("manifest: requests: layers is no list of numbers")
+    return RequestShape(tuple(values["layers"]), values["heads"])
+
+
+def observed_features(observation: Any, actions: Actions) -> tuple[Feature, ...]:
+    """What is observed under a table of actions. Raises UserError for what nobody observes."""
+    if observation == AGGREGATE:
+        return feature_table(actions.class_names)
+    if observation != PATHS:
+        raise UserError(
+            f"manifest: observation is {observation!r}; this DraftGym knows {AGGREGATE} and "
+            f"{PATHS}, so export the controller with it again"
+        )
+    if not isinstance(actions, ActionTable) or len(actions.class_names) != 1:
+        raise UserError(
+            f"manifest: the observation {PATHS} is of one request, whatever its class; expected a "
+            "table of plans of a single class"
+        )
+    return path_table(trees_of(actions))
 
 
 def _actions_of(values: Any) -> Actions:
@@ -219,10 +311,12 @@ def _table(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _check_keys(where: str, values: Any, keys: tuple[str, ...]) -> None:
+def _check_keys(
+    where: str, values: Any, keys: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> None:
     if not isinstance(values, Mapping):
         raise UserError(f"{where} is {type(values).__name__}; expected a table")
-    missing, unknown = sorted(set(keys) - set(values)), sorted(set(values) - set(keys))
+    missing, unknown = sorted(set(keys) - set(values)), sorted({*values} - {*keys, *optional})
     if missing or unknown:
         what = f"{missing[0]} is missing" if missing else f"{unknown[0]} is unknown"
         raise UserError(f"{where}: key {what}; expected {', '.join(keys)}")

@@ -87,9 +87,10 @@ class NetworkShape:
         return shapes
 
 
-def check_tensors(shape: NetworkShape, weights: Mapping[str, NDArray[np.generic]]) -> None:
-    """Raise UserError unless `weights` are exactly the finite float32 tensors of `shape`."""
-    expected = shape.tensor_shapes()
+def check_tensors(
+    expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, NDArray[np.generic]]
+) -> None:
+    """Raise UserError unless `weights` are exactly the finite float32 tensors that are expected."""
     missing, extra = (
         sorted(expected.keys() - weights.keys()),
         sorted(weights.keys() - expected.keys()),
@@ -118,7 +119,7 @@ class Network:
         normaliser: Normaliser | None = None,
     ) -> None:
         """`weights` named as in `NetworkShape.tensor_shapes`; raises UserError when they misfit."""
-        check_tensors(shape, weights)
+        check_tensors(shape.tensor_shapes(), weights)
         if shape.layers[-1] != codec.outputs:
             raise UserError(
                 f"network: {shape.layers[-1]} outputs; expected {codec.outputs} for actions of "

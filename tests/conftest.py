@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 MODEL_NAME = "smollm2-135m-instruct"
 # Measured to take more than a few seconds each, compiled kernels not counted.
 LONGEST = {
-    "test_commands", "test_decoder", "test_gpu_check", "test_lossless", "test_pass_graphs",
-    "test_replay_serving", "test_sampled_text", "test_schedules", "test_train",
+    "test_commands", "test_decoder", "test_fine_tuning", "test_gpu_check", "test_live_workers",
+    "test_lossless", "test_pass_graphs", "test_replay_serving", "test_sampled_text",
+    "test_schedules", "test_train",
 }  # fmt: skip
 
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -108,9 +108,10 @@ def test_bad_assignments_are_one_sentence(name: str, word: str, says: str) -> No
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_one_live_engine_cannot_be_several() -> None:
-    with pytest.raises(UserError, match="expected one live engine"):
-        config("ppo", "n_envs=2", backend="live").check()
+def test_there_is_at_least_one_engine() -> None:
+    config("ppo", "n_envs=2", backend="live").check()
+    with pytest.raises(UserError, match="n_envs=0: expected a whole number from 1 up"):
+        config("ppo", "n_envs=0", backend="live").check()
 
 
 def test_presets_are_by_strictness_or_for_all() -> None:

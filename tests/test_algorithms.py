@@ -20,13 +20,14 @@ from policies.learned import LearnedController
 from tests.test_fleet_envs import SEED, sb3, single
 from tests.tiny_recording import asked, replay_server
 from train import session
+from train.agreement import compare
 from train.algorithms.arguments import NETWORK, arguments_of
 from train.algorithms.registry import ALGORITHMS
 from train.algorithms.timing import TimedSteps
 from train.config import Evaluation, Learning, Serving, TrainConfig
 from train.environments import environment
 from train.evaluation import drawing, served_workload
-from train.export import compare, export, network_of, onnx_logits
+from train.export import export, network_of, onnx_logits
 from train.first_model import new_model
 from train.run_folder import RunFolder
 from train.saved_model import load_model, save_model

@@ -18,7 +18,7 @@ from policies.exported import load_exported
 from policies.learned import LearnedController
 from policies.manifest import FORMAT_VERSION, _digest
 from policies.registry import make
-from tests.golden_controllers import DECIDED, FEWEST, FOLDER, KINDS, decisions, observations
+from tests.golden_controllers import DECIDED, FEWEST, FOLDER, KINDS, decisions, kept_observations
 
 WEIGHTS, MANIFEST = "weights.safetensors", "manifest.json"
 
@@ -26,7 +26,7 @@ WEIGHTS, MANIFEST = "weights.safetensors", "manifest.json"
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_decides_as_it_did(kind: str) -> None:
     expected = safetensors.numpy.load_file(DECIDED)[kind]
-    got = decisions(kind, observations())
+    got = decisions(kind, kept_observations(kind))
     np.testing.assert_array_equal(got, expected)
     assert len(np.unique(expected, axis=0)) > FEWEST, "always the same: nothing is compared"
     assert isinstance(make(str(FOLDER / kind)), LearnedController)
@@ -42,7 +42,7 @@ def test_every_kind_of_folder_is_there_and_small() -> None:
 def test_another_observation_is_another_decision() -> None:
     """The control: recorded decisions are not what any observation would bring."""
     expected = safetensors.numpy.load_file(DECIDED)["tiers"]
-    assert (decisions("tiers", observations()[::-1]) != expected).any()
+    assert (decisions("tiers", kept_observations("tiers")[::-1]) != expected).any()
 
 
 def changed_manifest(folder: Path, change: Callable[[dict], None]) -> None:
@@ -113,7 +113,7 @@ def nothing_learned(folder: Path) -> None:
         (nothing_learned, "exported before its first update"),
     ],
 )
-@pytest.mark.parametrize("kind", ["tiers", "recurrent"])
+@pytest.mark.parametrize("kind", ["tiers", "recurrent", "by-request"])
 def test_a_changed_copy_is_refused(
     kind: str, spoil: Callable[[Path], None], says: str, tmp_path: Path
 ) -> None:

@@ -41,10 +41,12 @@ def test_the_published_sizes_are_special_cases() -> None:
 
 def test_every_layer_stands_at_its_place() -> None:
     limits = Limits(slots=1, max_depth=3, max_width=2)
-    seen = observe_paths(tree([1, 2, 2, 3], [0.5, 0.25, 0.125, 0.0]), 0, 1500, limits)
-    expected = [np.log(0.5), 0, np.log(0.25), np.log(0.125), 0, 0, LOWEST, 0, 0, 0]
+    seen = observe_paths(tree([1, 2, 2, 3], [0.5, 0.125, 0.25, 0.0]), 0, 1500, limits)
+    expected = [np.log(0.5), LOWEST, np.log(0.25), np.log(0.125), *[LOWEST] * 6]
     assert seen[:10].tolist() == pytest.approx(expected)
     assert seen[10:].tolist() == pytest.approx([1.5] * COPIES + [0.2] * COPIES)
+    shallow = observe_paths(tree([1, 2], [0.5, 0.001]), 0, 1500, limits)
+    assert shallow[:10].tolist() == pytest.approx([np.log(0.5), *[LOWEST] * 5, *[0.0] * 4])
     for nothing in (None, tree([], [])):
         seen = observe_paths(nothing, 0, 100, limits)
         assert seen.tolist() == pytest.approx([0] * 10 + [0.1] * COPIES + [0] * COPIES)
@@ -56,8 +58,8 @@ def test_every_layer_stands_at_its_place() -> None:
 def serve(env: Any, steps: int) -> list[tuple[int, np.ndarray, float, dict[str, Any]]]:
     """Depth chosen, what was seen after it, reward and info, of one episode."""
     observation, _ = env.reset(seed=2)
-    limits = env.unwrapped.engine.limits
-    n, rng, brought = limits.max_candidates, np.random.default_rng(0), []
+    n = env.observation_space.shape[0] - 2 * COPIES
+    rng, brought = np.random.default_rng(0), []
     assert not observation[:n].any()
     for _ in range(steps):
         action = rng.integers(0, env.action_space.nvec)

@@ -20,12 +20,12 @@ from policies.price_actions import PriceActions
 from tests.test_algorithms import SHORT, quiet, settings, workload  # noqa: F401  (a fixture)
 from tests.tiny_recording import CLASSES, asked, replay_server
 from train import session
+from train.agreement import compare
 from train.algorithms.arguments import arguments_of
 from train.algorithms.registry import ALGORITHMS
 from train.config import TrainConfig
 from train.environments import environment
 from train.evaluation import drawing, served_workload
-from train.export import compare
 from train.first_model import new_model
 from train.saved_model import load_model
 from train.watched_singles import WatchedSingles

@@ -17,12 +17,12 @@ from policies.learned import LearnedController
 from tests.test_algorithms import SHORT, quiet, settings, workload  # noqa: F401  (a fixture)
 from tests.tiny_recording import CLASSES, asked, replay_server
 from train import session
+from train.agreement import compare
 from train.algorithms.arguments import arguments_of
 from train.config import TrainConfig
 from train.environment_version import environment_version
 from train.environments import environment
 from train.evaluation import drawing, served_workload
-from train.export import compare
 from train.first_model import new_model
 from train.saved_model import load_model
 from train.watched_fleet import WatchedFleet

@@ -20,6 +20,7 @@ from engine.serving import LiveServer
 from engine.tiny import tiny_server
 from policies.learned import LearnedController
 from train import export_run, run_folder, session
+from train.agreement import compare, policy_outputs
 from train.algorithms.arguments import arguments_of
 from train.algorithms.base import Learner
 from train.algorithms.registry import ALGORITHMS
@@ -27,7 +28,7 @@ from train.command_line import CrashError
 from train.config import Evaluation, ExportConfig, Learning, Serving, TrainConfig
 from train.environments import environment
 from train.evaluation import drawing, served_workload
-from train.export import compare, network_of, onnx_logits, policy_outputs
+from train.export import network_of, onnx_logits
 from train.first_model import new_model
 from train.interrupt import StopRequest
 from train.run_folder import RunFolder

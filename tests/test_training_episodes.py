@@ -28,7 +28,8 @@ from tests.tiny_recording import replay_server
 from train.algorithms.lagrangian import Gains
 from train.algorithms.shared_baseline import others_mean
 from train.config import Learning, Serving, TrainConfig
-from train.curriculum import STAGES, Curriculum, CurriculumProgress, halved, steadied
+from train.curriculum import STAGES, Curriculum, halved, steadied
+from train.curriculum_progress import CurriculumProgress
 from train.randomised import LOAD, PROFILE_POWER, randomised
 from train.sb3_vec_env import FleetVecEnv
 from train.task_config import Episodes, Reward, limits_of

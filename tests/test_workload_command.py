@@ -12,6 +12,7 @@ import pytest
 from engine.workload import PRESETS, load_config
 from engine.workload.command import main
 
+CLASSES = ("coding", "chat", "summarization")
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -19,8 +20,14 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_presets_are_described(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--capacity-rps", "2"]) == 0
     said = capsys.readouterr().out
-    for word in ("coding", "chat", "summarization", "all", "cv of gaps", "outputs 48 to 96"):
+    served = [
+        row
+        for row, share in (PRESETS[name]().mix or dict.fromkeys(CLASSES, 1.0)).items()
+        if share > 0
+    ]
+    for word in (*served, "cv of gaps", "outputs 48 to 96"):
         assert word in said, word
+    assert ("all " in said) is (len(served) > 1)
     assert max(map(len, said.splitlines())) <= 100
 
 

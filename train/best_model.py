@@ -94,12 +94,20 @@ class BestRollout(Kept):
     environment's, without what `TimedSteps` adds where a trace was cut. Rollouts of fewer than
     `least` decisions, as of an algorithm that learns after every step, are judged several together.
     What an algorithm draws at random before it learns, in its first `random` decisions, is not
-    judged.
+    judged. Rates cannot be added up, so where a step earns one (`rates`), valid tokens a busy
+    second decide.
     """
 
-    def __init__(self, save_best: Callable[[], None], least: int = 1, random: int = 0) -> None:
+    def __init__(
+        self,
+        save_best: Callable[[], None],
+        least: int = 1,
+        random: int = 0,
+        rates: bool = False,
+    ) -> None:
         super().__init__()
         self._save_best, self._least, self._random = save_best, least, random
+        self._rates = rates
         self._reward, self._elapsed_s, self._decisions = 0.0, 0.0, 0
 
     def state(self) -> dict[str, Any]:
@@ -118,8 +126,12 @@ class BestRollout(Kept):
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
-            self._reward += sum(part for key, part in info.items() if key.startswith(REWARD))
-            self._elapsed_s += info[ELAPSED]
+            if self._rates:
+                self._reward += info["valid_tokens"]
+                self._elapsed_s += info["busy_s"]
+            else:
+                self._reward += sum(v for key, v in info.items() if key.startswith(REWARD))
+                self._elapsed_s += info[ELAPSED]
         self._decisions += len(self.locals["infos"])
         return True
 

@@ -55,8 +55,15 @@ class Clock:
 class Extent:
     """How long training goes on: seconds, and decisions where a number is given."""
 
-    def __init__(self, clock: Clock, total_s: float, decisions: int | None) -> None:
-        self.clock, self._total_s, self._decisions = clock, total_s, decisions
+    def __init__(self, clock: Clock, total_s: float, decisions: int | None, first: int = 0) -> None:
+        """Decisions are those behind the `first`, which others made."""
+        self.clock, self._total_s = clock, total_s
+        self._decisions, self._first = decisions, first
+
+    @property
+    def last(self) -> int | None:
+        """The decision that ends it; None: only time does."""
+        return None if self._decisions is None else self._first + self._decisions
 
     @property
     def time_is_up(self) -> bool:
@@ -67,20 +74,20 @@ class Extent:
         """How much of it is behind after so many decisions, from 0 to 1."""
         done = self.clock.elapsed_s / self._total_s
         if self._decisions is not None:
-            done = max(done, decisions / self._decisions)
+            done = max(done, (decisions - self._first) / self._decisions)
         return min(done, 1.0)
 
     def schedule(self, decisions: int) -> float:
         """The same for schedules: by decisions alone where they are given, so that it repeats."""
         if self._decisions is None:
             return self.share(decisions)
-        return min(decisions / self._decisions, 1.0)
+        return min((decisions - self._first) / self._decisions, 1.0)
 
     def left_s(self, decisions: int, rate: float) -> float:
         """Seconds to go, at `rate` decisions a second."""
         left = self._total_s - self.clock.elapsed_s
-        if self._decisions is not None and rate > 0:
-            left = min(left, (self._decisions - decisions) / rate)
+        if self.last is not None and rate > 0:
+            left = min(left, (self.last - decisions) / rate)
         return left
 
 
@@ -199,11 +206,14 @@ class Bar(BaseCallback):
         self._last_s = now_s
         figures = self._watched.figures()
         attained = figures.get("slo/attainment")
+        served = "goodput", figures.get("slo/goodput_tps", 0.0)
+        if attained is None:  # nobody who was promised anything has ended yet, or ever will
+            served = "throughput", figures.get("engine/throughput_tps", 0.0)
         rate = (self.num_timesteps - self._first_step) / max(now_s - self._begun_s, 1e-9)
         self._line.update(
             self._extent.share(self.num_timesteps),
             "" if attained is None else f"attainment {100 * attained:.0f} %",
-            f"goodput {figures.get('slo/goodput_tps', 0.0):.0f} tok/s",
+            "{} {:.0f} tok/s".format(*served),
             f"{rate:.1f} steps/s",
             left_s=self._extent.left_s(self.num_timesteps, rate),
         )

@@ -19,10 +19,14 @@ from train.command_line import leaves, nearest
 from train.task_config import Episodes, Reward, check_task
 
 FEWEST_IMITATED = 256
+BY_REQUEST = ("ppo", "a2c")
+"""Algorithms that can observe requests one by one."""
 BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
 DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
-LIVE_ONLY = ("draft_head", "draft_model", "device", "attention", "dtype", "threads", "prompts")
+OF_NETWORKS = ("draft_head", "draft_model", "device", "attention", "dtype", "threads")
+LIVE_ONLY = (*OF_NETWORKS, "prompts")
 REPLAY_ONLY = ("recording", "power_cap_watts")
+Preset = Literal["learning-to-draft"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class Serving:
     on live eagle3, on replay what was recorded."""
     draft_model: str | None = None
     """For the drafter `model`: a registered name or a folder, with the target's vocabulary."""
+    slots: int | None = None
+    """Requests that run at once; none: 16."""
     page_size: int | None = None
     """Tokens of a KV page; none: one page a request, with FlashInfer 16 tokens."""
     kv_pool_tokens: int | None = None
@@ -66,8 +72,8 @@ class Serving:
     threads: int = 0
     """Cores for the networks; 0: all of them. On a card they matter little."""
     workload: str = "shifting"
-    """A preset (steady, shifting, three-peaks, overload), a TOML or .csv file, or a trace as
-    NAME:PATH or NAME:PATH#PART (`python -m engine.workload --help` lists them)."""
+    """A preset (steady, shifting, three-peaks, overload, one-by-one), a TOML or .csv file, or a
+    trace as NAME:PATH or NAME:PATH#PART (`python -m engine.workload --help` lists them)."""
     load: float | None = None
     """Arrival rate in multiples of measured capacity, none: as the workload says; the loads of a
     shifting workload are multiplied by it."""
@@ -93,6 +99,9 @@ class Learning:
     not for presets. Prices: factors that steer slack-priced, which selects the nodes; needs a
     hardware profile, not for presets and masks. None: sized-tiers, for presets and with --imitate
     tiers."""
+    observation: Literal["aggregate", "per-request"] = "aggregate"
+    """What is observed: features by class and of the engine, or these and every request by itself,
+    over which the network attends by class (ppo and a2c, over plans)."""
     minutes: float = 4.0
     """Training time in all, resumed parts included."""
     decisions: int | None = None
@@ -109,7 +118,8 @@ class Learning:
     imitate_decisions: int = 8192
     """Decisions of that controller that are recorded."""
     half_life_s: float = 10.0
-    """Time on the engine's clock after which a reward counts for half."""
+    """Time on the engine's clock after which a reward counts for half. 0, with a preset that
+    rewards rates: a decision is credited with its own reward alone."""
     save_every_s: float = 60.0
     """Seconds between two checkpoints, from which a run that was killed is resumed."""
     held_out_every: int = 65_536
@@ -119,6 +129,11 @@ class Learning:
     patience: int | None = None
     """On replay: end training after so many held-out evaluations in a row without a better one.
     None: never."""
+
+    fine_tune_live: int | None = None
+    """On replay: decisions on a live engine of the recorded model, on which the trained policy goes
+    on learning; then it is said what was lost on the way. Training ends there after the update that
+    reaches them. None: none."""
 
     @property
     def kind(self) -> Kind:
@@ -159,6 +174,9 @@ class TrainConfig:
     """Run folder to go on with; its settings hold unless given anew."""
     reward: Reward = field(default_factory=Reward)
     episodes: Episodes = field(default_factory=Episodes)
+    preset: Preset | None = None
+    """A published set-up, whose settings take the place of the defaults. learning-to-draft: one
+    request at a time, a tree chosen by the paths of the one before, tokens a second rewarded."""
 
     @property
     def comparison(self) -> tuple[int, float]:
@@ -182,11 +200,13 @@ class TrainConfig:
                 "with python evaluate.py)"
             )
         values = leaves(self)
-        for name in ("minutes", "half_life_s", "eval_seconds"):
+        for name in ("minutes", "eval_seconds"):
             _require(name, values[name], 0, exclusive=True)
-        for name in ("decide_every", "decisions", "imitate_decisions", "patience"):
+        for name in ("decide_every", "decisions", "fine_tune_live"):
             _require(name, values[name], 1)
-        for name in ("eval_seeds", "seed", "held_out_every", "save_every_s"):
+        for name in ("imitate_decisions", "patience"):
+            _require(name, values[name], 1)
+        for name in ("eval_seeds", "seed", "held_out_every", "save_every_s", "half_life_s"):
             _require(name, values[name], 0)
         if learning.patience is not None and (
             self.serving.backend == "live" or not learning.held_out_every
@@ -195,12 +215,33 @@ class TrainConfig:
                 f"--patience {learning.patience}: counts held-out evaluations, which are made on "
                 "replay with --held-out-every above 0; leave it out, or have them made"
             )
-        check_serving(self.serving)
-        from train.algorithms.arguments import arguments_of
+        tuned = learning.fine_tune_live
+        if tuned is not None and self.serving.backend == "live":
+            raise UserError(
+                f"--fine-tune-live {tuned} --backend live: goes on on live networks after training "
+                "on replay, and this training is live from the start; leave one of the two out"
+            )
+        check_serving(self.serving, on_networks=tuned is not None)
+        from train.algorithms.arguments import arguments_of, fine_tuning_arguments
+        from train.task import check_live, check_preset
 
         arguments = arguments_of(self)
+        if tuned is not None:
+            fine_tuning_arguments(arguments, self)
         arguments.algorithm.check_actions(learning.kind)
         check_imitation(learning, self.serving.backend)
+        check_observation(learning)
+        if self.resume is not None:
+            from train.environment_version import check_taken_up
+
+            check_taken_up(self.resume, learning.kind, learning.observation)
+        check_preset(self)
+        check_live(self, arguments.n_envs)
+        if self.serving.backend == "live" and self.episodes.shared_arrivals > 1:
+            raise UserError(
+                f"--shared-arrivals {self.episodes.shared_arrivals} --backend live: every live "
+                "engine has a capacity and so arrivals of its own; leave it out, or train on replay"
+            )
         is_off_policy = arguments.algorithm.is_off_policy
         check_task(self.reward, self.episodes, learning.policy, is_off_policy, arguments.n_envs)
         if self.comparison[0] and not evaluation.baselines:
@@ -296,15 +337,38 @@ def check_imitation(learning: Learning, backend: str) -> None:
         raise UserError(f"--imitate {error} (python evaluate.py --list shows them)") from error
 
 
-def check_serving(serving: Serving) -> None:
-    """Raise UserError for a value of the serving group that cannot be meant."""
+def check_observation(learning: Learning) -> None:
+    """Raise UserError where requests cannot be observed one by one."""
+    if learning.observation != "per-request":
+        return
+    given = ""
+    if learning.policy not in BY_REQUEST:
+        given = f"--policy {learning.policy}"
+    elif learning.kind == "prices":
+        given = f"--actions {learning.kind}"
+    elif learning.imitate is not None:
+        given = f"--imitate {learning.imitate}"
+    if given:
+        raise UserError(
+            f"--observation per-request {given}: requests are observed by "
+            f"{' and '.join(BY_REQUEST)} over plans alone, without --imitate; leave one of the two "
+            "out"
+        )
+
+
+def check_serving(serving: Serving, on_networks: bool = False) -> None:
+    """Raise UserError for a value of the serving group that cannot be meant.
+
+    `on_networks`: what is recorded will also be served by networks, so options say which and where.
+    """
     _require("load", serving.load, 0, exclusive=True)
     _require("max_tokens", serving.max_tokens, 2)
     _require("prompt_tokens", serving.prompt_tokens, 1)
+    _require("slots", serving.slots, 1)
     _require("threads", serving.threads, 0)
     _require("power_cap_watts", serving.power_cap_watts, 0, exclusive=True)
-    unused = REPLAY_ONLY if serving.backend == "live" else LIVE_ONLY
-    for name in unused:
+    unused = set(REPLAY_ONLY if serving.backend == "live" else LIVE_ONLY)
+    for name in sorted(unused - set(OF_NETWORKS if on_networks else ())):
         if (given := getattr(serving, name)) != getattr(Serving(), name):
             raise UserError(
                 f"--{name.replace('_', '-')} {given}: has no meaning with --backend "

@@ -3,7 +3,7 @@
 Three stages: up to a fifth of training one regime, in the middle of what the shifts draw from; up
 to half, shifts of half that range that last twice as long; then the workload itself. An episode
 that is under way is served to its end. Only the stage of new episodes changes, so nothing else
-about training knows of it.
+about training knows of it. No trainer is imported: processes that only serve draw from it, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.callbacks import BaseCallback
 
 from engine.drawing import Draw
 from engine.errors import UserError
@@ -41,22 +40,6 @@ class Curriculum:
     def __call__(self, generator: np.random.Generator) -> list[Request]:
         """One episode's requests."""
         return self._draws[self.stage](generator)
-
-
-class CurriculumProgress(BaseCallback):
-    """Tells a curriculum between rollouts how far training is: it repeats where that does."""
-
-    def __init__(self, curriculum: Curriculum) -> None:
-        super().__init__()
-        self._curriculum = curriculum
-
-    def _on_rollout_start(self) -> None:
-        learner: Any = self.model
-        self._curriculum.share = learner.share_done
-        self.logger.record("train/curriculum_stage", self._curriculum.stage)
-
-    def _on_step(self) -> bool:
-        return True
 
 
 def steadied(work: WorkloadConfig) -> WorkloadConfig:

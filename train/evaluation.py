@@ -7,18 +7,19 @@ statistics and table are `eval`'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
 from engine.protocol import Controller
+from engine.settings import DEFAULT_LIMITS
 from engine.workload import PRESETS, PromptSet, WorkloadConfig, workload
 from engine.workload.arrivals import counts_in_capacity
 from engine.workload.unapplied import left_out
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from eval.table import Report
     from train.interrupt import StopRequest
 
+LoadServer: TypeAlias = "Callable[[Serving], Server]"
 PROMPT_TOKENS = 96
 """Longest prompt of a preset, where none is given."""
 
@@ -100,6 +102,7 @@ def _replay_server(serving: Serving) -> Server:
             profile=serving.profile,
             model=serving.model,
             drafter=serving.drafter,
+            slots=serving.slots or DEFAULT_LIMITS.slots,
             page_size=serving.page_size,
             kv_pool_tokens=serving.kv_pool_tokens,
             power_cap_watts=serving.power_cap_watts,
@@ -120,6 +123,7 @@ def _live_server(serving: Serving) -> Server:
             threads=serving.threads,
             drafter=serving.drafter or DEFAULT_DRAFTER,
             draft_model=serving.draft_model,
+            slots=serving.slots or DEFAULT_LIMITS.slots,
             page_size=serving.page_size,
             kv_pool_tokens=serving.kv_pool_tokens,
             profile=serving.profile,
@@ -128,7 +132,11 @@ def _live_server(serving: Serving) -> Server:
 
 
 def drawing(
-    server: Server, serving: Serving, config: WorkloadConfig, held_out: bool = False
+    server: Server,
+    serving: Serving,
+    config: WorkloadConfig,
+    held_out: bool = False,
+    classes: ClassTable = DEFAULT_CLASSES,
 ) -> Draw:
     """Requests of `config` for `server` by generator; on replay `held_out` says of which texts."""
     from engine.replay.server import ReplayServer
@@ -136,10 +144,10 @@ def drawing(
     if isinstance(server, ReplayServer):
         from engine.replay.drawing import RecordedDrawing
 
-        return RecordedDrawing(server, config, held_out=held_out)
+        return RecordedDrawing(server, config, classes, held_out)
     from engine.drawing import Drawing
 
-    return Drawing(server, config, PromptSet.load(serving.prompts))
+    return Drawing(server, config, PromptSet.load(serving.prompts), classes)
 
 
 def compare(
@@ -154,11 +162,13 @@ def compare(
     stop: StopRequest,
     classes: ClassTable = DEFAULT_CLASSES,
     trace_out: Path | None = None,
+    drawn: Callable[[WorkloadConfig], Draw] | None = None,
 ) -> Report:
     """Serve `seeds` held-out arrivals with each controller, `seconds` of engine time each.
 
-    Requests arrive in the first part of a run; those unfinished at its end are misses, for all
-    alike. `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
+    `drawn` draws them, of the workload as it is served; None: the server's own way does. Requests
+    arrive in the first part of a run; those unfinished at its end are misses, for all alike.
+    `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
     `stop` was requested between two runs.
     """
     from engine.replay.server import ReplayServer
@@ -167,7 +177,7 @@ def compare(
     from train.progress import ProgressLine
 
     config = over(served_workload(serving), ARRIVING * seconds)
-    draw = drawing(server, serving, config, held_out=True)
+    draw = drawing(server, serving, config, held_out=True) if drawn is None else drawn(config)
     found = best_fixed.settle(controllers, server, config, seconds, classes)
     total = seeds * len(controllers)
     seen_s: list[float] = []  # when each run began

@@ -1,14 +1,13 @@
 """From a trained Stable-Baselines3 policy to a controller folder that needs NumPy alone.
 
-The folder's format is `policies.learned`'s and `policies.manifest`'s; here tensors are renamed,
-actions compared on many observations, and the ten lines of card.md written.
+The folder's format is `policies.learned`'s and `policies.manifest`'s; here tensors are renamed
+and the ten lines of card.md written. Whether both act alike is `train.agreement`'s to say.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.protocol import Limits
-from policies.action_mask import ActionMask
-from policies.actions import Actions, ActionTable
-from policies.features import bounds
+from policies.actions import ActionTable
 from policies.learned import LearnedController, write_controller
-from policies.manifest import Manifest
+from policies.manifest import AGGREGATE, PATHS, Manifest
 from policies.network import NetworkShape
-from train.algorithms.base import Learner
+from policies.request_encoder import QUERIES, RequestShape
+from train.algorithms.base import Learner, linear
 
-CHECKED = 1000
-SEQUENCE = 20
 ACTIVATIONS: dict[type, str] = {torch.nn.Tanh: "tanh", torch.nn.ReLU: "relu"}
 ONNX_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu"}
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How an exported controller compares with the policy it came from."""
-
-    observations: int
-    differing_actions: int
-    largest_difference: float
-    """Of the networks' outputs."""
-
-    @property
-    def holds(self) -> bool:
-        """Equal actions on every observation."""
-        return self.differing_actions == 0
 
 
 def network_of(model: Learner) -> tuple[NetworkShape, dict[str, NDArray[np.float32]]]:
@@ -66,76 +46,51 @@ def network_of(model: Learner) -> tuple[NetworkShape, dict[str, NDArray[np.float
     return NetworkShape(widths, ACTIVATIONS[acting.activation], width), weights
 
 
+def encoder_of(model: Learner) -> tuple[RequestShape | None, dict[str, NDArray[np.float32]]]:
+    """Shape and tensors of what looks at requests one by one; None where nothing does."""
+    encoder = model.acting().encoder
+    if encoder is None:
+        return None, {}
+    weights = {QUERIES: _array(encoder.queries)}
+    for index, layer in enumerate(linear(encoder.layers)):
+        weights[f"request.{index}.weight"] = _array(layer.weight)
+        weights[f"request.{index}.bias"] = _array(layer.bias)
+    return encoder.shape, weights
+
+
 def export(
     model: Learner,
     folder: Path,
     hold: int,
     training: Mapping[str, Any],
     onnx: bool = False,
+    observation: str = AGGREGATE,
 ) -> LearnedController:
     """Write the controller folder, whole or not at all, and load it back as it will be shipped.
 
-    `training` holds the figures of `train.session.training_figures`, for manifest and card.
-    Raises UserError when the folder cannot be written, or for `onnx` without that package.
+    `observation` is what the model was given, by its name; `training` holds the figures of
+    `train.session.training_figures`, for manifest and card. Raises UserError when the folder cannot
+    be written, or for `onnx` without that package.
     """
     shape, weights = network_of(model)
+    requests, of_requests = encoder_of(model)
     name = str(training["algorithm"])
     manifest = Manifest(
         name=name,
         network=shape,
         codec=model.codec,
+        requests=requests,
         hold=hold,
         training=dict(training),
+        observation=observation,
     )
-    files = {"card.md": card(name, hold, training, model.codec.table).encode()}
+    files = {"card.md": card(manifest).encode()}
+    if onnx and requests is not None:
+        raise UserError("--onnx: a policy that observes requests is not written as ONNX; omit it")
     if onnx:
         files["policy.onnx"] = onnx_logits(shape, weights)
-    write_controller(folder, weights, manifest, files)
+    write_controller(folder, weights | of_requests, manifest, files)
     return LearnedController.load(folder)
-
-
-def compare(
-    model: Learner, controller: LearnedController, rng: np.random.Generator, count: int = CHECKED
-) -> Agreement:
-    """Deterministic choices of both on `count` random observations inside the features' bounds.
-
-    Half of them have most features at a bound, where real ones often lie (an empty class). They are
-    served as episodes of SEQUENCE decisions, since a recurrent policy remembers.
-    """
-    manifest, network = controller.manifest, controller.network
-    low, high = bounds(manifest.features)
-    observations = rng.uniform(low, high, (count, len(low))).astype(np.float32)
-    at_bound = rng.random((count, len(low))) < 0.7
-    at_bound[::2] = False
-    edges = np.where(rng.random((count, len(low))) < 0.5, low, high).astype(np.float32)
-    observations = np.where(at_bound, edges, observations)
-    observations = observations.reshape(-1, count // SEQUENCE, len(low))
-
-    table, mask = manifest.actions, None
-    if manifest.masked and isinstance(table, ActionTable):
-        mask = ActionMask(table, manifest.features, Limits())
-    legal = None if mask is None else mask.legal(observations)
-    theirs = [manifest.codec.decode(rows) for rows in model.greedy(observations, legal)]
-    outputs, ours = [], []
-    for episode in observations.swapaxes(0, 1):
-        controller.reset(Limits())
-        outputs.append([network.outputs(row) for row in episode])
-        ours.append([network.choose(o, row) for o, row in zip(outputs[-1], episode, strict=True)])
-    wrong = (np.array(ours).swapaxes(0, 1) != np.stack(theirs)).any(axis=-1)
-    gap = np.abs(np.array(outputs).swapaxes(0, 1) - policy_outputs(model, observations)).max()
-    return Agreement(count, int(wrong.sum()), float(gap))
-
-
-def policy_outputs(model: Learner, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What the trainer's own layers give, [T, R, outputs] of episodes [T, R, features]."""
-    layers, activation, lstm = model.acting()
-    with torch.no_grad():
-        x = torch.as_tensor(observations, device=model.device)
-        if lstm is not None:
-            x, _ = lstm(x)
-        for layer in layers[:-1]:
-            x = activation()(layer(x))
-        return _array(layers[-1](x))
 
 
 def onnx_logits(shape: NetworkShape, weights: Mapping[str, NDArray[np.float32]]) -> bytes:
@@ -187,28 +142,45 @@ DECIDES = {
 NEEDS = {"tiers": "NumPy, safetensors", "prices": "NumPy, safetensors and Numba"}
 
 
-def card(name: str, hold: int, training: Mapping[str, Any], actions: Actions) -> str:
+def card(manifest: Manifest) -> str:
     """Ten lines on what the controller is, how good it is and when not to trust it."""
+    actions, training = manifest.actions, manifest.training
     sizes_batch = isinstance(actions, ActionTable) and actions.sizes_batch
     decides, needs = DECIDES[actions.kind], NEEDS[actions.kind]
+    if manifest.observation == PATHS:
+        decides = "depth, width and nodes of one request at a time, by the paths drafted last"
     if sizes_batch:
         decides += " and how many requests may run"
+    if manifest.requests is not None:
+        decides += ", looking at every request"
     lines = [
-        f"# {name}",
+        f"# {manifest.name}",
         "",
         f"A speculation controller for DraftGym's engine, made {training['made']} by "
         f"{training['algorithm']}.",
-        f"- Decides {decides}, every {hold} iterations; lossless.",
+        f"- Decides {decides}, every {manifest.hold} iterations; lossless.",
         f"- Trained on: {training['served']}.",
         f"- Training: {training['decisions']:,} decisions, {training['updates']} updates in "
         f"{training['seconds']:.0f} s, seed {training['seed']}, on {training['machine']}.",
-        f"- How good: {training['verdict']}",
+        *_of_fine_tuning(training.get("fine_tuned")),
+        f"- How good{' before that' if training.get('fine_tuned') else ''}: {training['verdict']}",
         f"- Read that with: {'; '.join(training['notes']) or 'nothing yet'}.",
         "- Do not trust it with other classes, models, loads or machines before comparing there: "
         "`python evaluate.py --policy PATH chain eagle3`.",
         f"- To run it: `policies.learned.LearnedController.load(PATH)`; needs {needs}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _of_fine_tuning(tuned: Mapping[str, Any] | None) -> list[str]:
+    """A line about what was learned on live after training on replay; none where nothing was."""
+    if not tuned:
+        return []
+    verdict = tuned.get("verdict", "Not compared with what it was before.")
+    return [
+        f"- Fine-tuned live: {tuned['decisions']:,} decisions, {tuned['updates']} updates on "
+        f"{tuned['served']}. {verdict}"
+    ]
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """`export.py`: a run's controller folder again, from its checkpoint, and the check that it agrees.
 
-How a policy is turned into a folder is `train.export`'s.
+How a policy is turned into a folder is `train.export`'s, what agreeing means `train.agreement`'s.
 """
 
 from __future__ import annotations
@@ -33,12 +33,17 @@ def export_run(config: ExportConfig, console: Console) -> Path:
     settings = parse_with_files(
         TrainConfig, ["--resume", str(run.path)], "train.py", settings_files
     )
-    from train.export import compare, export
+    from train.agreement import compare
+    from train.export import export
+    from train.fine_tuning import latest_model
     from train.saved_model import load_model
+    from train.task import task_of
 
     algorithm = ALGORITHMS[settings.learning.policy]
     which = run.winner(settings) if config.which is None else run.model(config.which)
     model = load_model(which, algorithm)
+    if which == run.winner(settings):
+        model = latest_model(run, model, algorithm)
     if not model.updates and model.imitated is None:
         needed, setting = model.first_update()
         raise UserError(
@@ -53,6 +58,7 @@ def export_run(config: ExportConfig, console: Console) -> Path:
         settings.learning.decide_every,
         _figures(run, model, settings, is_compared=which == run.winner(settings)),
         config.onnx,
+        task_of(settings.learning.kind, settings.preset).observation,
     )
     console.print(f"controller  {folder}", highlight=False, soft_wrap=True)
     if config.check:
@@ -95,6 +101,8 @@ def _figures(
             training |= LearnedController.load(written).manifest.training
     if not is_compared:
         training |= {"verdict": "not compared with anything yet.", "notes": []}
+    if model.tuned_from is None:
+        training["fine_tuned"] = None
     return training | {
         "decisions": int(model.num_timesteps),
         "updates": model.updates,

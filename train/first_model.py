@@ -10,21 +10,26 @@ import math
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from engine.errors import UserError
 from train.algorithms.arguments import Arguments
 from train.algorithms.base import Learner
+from train.algorithms.request_encoder import ENCODING
+from train.algorithms.timing import TimedDictBuffer
 from train.config import TrainConfig
-from train.environments import Environment, replicas
+from train.environments import Trainable, replicas
 from train.run_folder import RunFolder
 from train.saved_model import load_model, load_state
+from train.task import task_of
 from train.training_state import put_back
+from train.workers.vector import LiveWorkers
 
 EARNED = 0.05
 
 
 def first_model(
-    env: Environment, config: TrainConfig, arguments: Arguments, run: RunFolder, on_replay: bool
+    env: Trainable, config: TrainConfig, arguments: Arguments, run: RunFolder, on_replay: bool
 ) -> Learner:
     """A new model, or the run's as it was saved. Raises UserError where it cannot go on.
 
@@ -34,9 +39,8 @@ def first_model(
         return new_model(env, config, arguments)
     gamma = per_second(config.learning.half_life_s)
     model = load_model(run.checkpoint, arguments.algorithm, env, arguments, gamma, on_replay)
-    if not on_replay:
-        # Other arrivals than at the start, or a resumed run would see the same ones again.
-        model.set_random_seed(_seed(config.seed, model.num_timesteps))
+    if not on_replay or isinstance(env, LiveWorkers):
+        other_arrivals(model, config)
         return model
     try:
         put_back(model, env, load_state(run.checkpoint))
@@ -45,41 +49,53 @@ def first_model(
     return model
 
 
-def new_model(env: Environment, config: TrainConfig, arguments: Arguments) -> Learner:
-    """An untrained model that starts with small trees.
+def new_model(env: Trainable, config: TrainConfig, arguments: Arguments) -> Learner:
+    """An untrained model, which starts with small trees where the task says so.
 
     Observations are scaled by the features' definition, not here.
     """
     kind: Any = arguments.algorithm.make  # each has arguments of its own
-    options = arguments.of(replicas(env)) | kind.FIXED
+    options, network = arguments.of(replicas(env)) | kind.FIXED, arguments.network()
+    if isinstance(env.observation_space, spaces.Dict):
+        options |= {"rollout_buffer_class": TimedDictBuffer}
+        network |= ENCODING
     model: Learner = kind(
         kind.POLICY,
         env,
         **options,
         gamma=per_second(config.learning.half_life_s),
-        policy_kwargs=arguments.network(),
+        policy_kwargs=network,
         seed=config.seed,
         device="cpu",
     )
     model.codec = env.codec
-    model.start_small()
+    if task_of(config.learning.kind, config.preset).starts_small:
+        model.start_small()
     return model
 
 
 def per_second(half_life_s: float) -> float:
     """The discount of one second after which, `half_life_s` long, a reward counts for half."""
-    return float(0.5 ** (1.0 / half_life_s))
+    return float(0.5 ** (1.0 / half_life_s)) if half_life_s > 0 else 0.0
 
 
-def reward_scale(unloaded_tpot_s: float, half_life_s: float) -> float:
+def reward_scale(unloaded_tpot_s: float, config: TrainConfig) -> float:
     """A fixed factor that brings returns near 1, where the critic starts.
+
+    A rate is near 1 by itself, and as many are in a return as decisions in the half-life.
 
     At most one valid token a slot and unloaded token time comes in (without speculation), and
     half_life / ln 2 seconds of it are in a return. Most slots wait or are empty while objectives
     can be met, so what does come in is about EARNED of that.
     """
+    learning = config.learning
+    half_life_s = learning.half_life_s
+    if task_of(learning.kind, config.preset).rewards_rate:
+        return 1.0 - per_second(half_life_s) ** (unloaded_tpot_s * learning.decide_every)
     return unloaded_tpot_s * math.log(2.0) / half_life_s / EARNED
 
 
-def _seed(seed: int, steps: int) -> int:
-    return int(np.random.SeedSequence((seed, steps)).generate_state(1)[0])
+def other_arrivals(model: Learner, config: TrainConfig) -> None:
+    """Seed what goes on on a live engine, or it would see again what it saw at the start."""
+    words = np.random.SeedSequence((config.seed, model.num_timesteps)).generate_state(1)
+    model.set_random_seed(int(words[0]))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
+from envs.observing import of_engine
 from envs.reward import GoodputReward
 from eval.compare import ARRIVING, over
 from policies.action_codec import TierCodec
@@ -21,6 +22,7 @@ from policies.features import Observation
 from train.environments import Environment, environment
 from train.evaluation import drawing, served_workload
 from train.sb3_vec_env import MASKS
+from train.task import task_of
 
 if TYPE_CHECKING:
     from engine.server import Server
@@ -66,7 +68,7 @@ class HeldOut:
         self._masked = isinstance(env.codec, TierCodec) and env.codec.masked
         self._each = -(-episodes // self._env.num_envs)
         self.seen: Observation | None = None
-        """[T, F] observations of the latest call, of fixed-size ones."""
+        """[T, F] features by class and of the engine that the latest call saw."""
 
     def serve(self, model: Learner) -> HeldOutFigures:
         """Serve every episode to its end, acting greedily. Draws from no generator of training."""
@@ -79,8 +81,7 @@ class HeldOut:
         attainment: list[float] = []
         seen: list[Observation] = []
         while left.any():
-            if not isinstance(observed, dict):
-                seen.append(observed[left > 0])
+            seen.append(of_engine(observed)[left > 0])
             masks = {MASKS: np.stack(env.env_method(MASKS))} if self._masked else {}
             actions, memory = model.predict(
                 observed, state=memory, episode_start=begins, deterministic=True, **masks
@@ -102,7 +103,7 @@ class HeldOut:
         return HeldOutFigures(
             score=_rate(valid - VIOLATION_TOKENS * missed, span_s),
             attainment=float(np.mean(known)) if known else float("nan"),
-            goodput_tps=_rate(good, span_s),
+            goodput_tps=_rate(good, span_s if known else 0.0),
             valid_tps=_rate(valid, span_s),
             violations=missed / len(attainment),
             reward=_rate(paid, span_s),
@@ -111,9 +112,9 @@ class HeldOut:
 
 def held_out_episodes(server: Server, config: TrainConfig, arguments: Arguments) -> HeldOut:
     """What best models are chosen by: the workload of the run, on texts that it never trains on."""
-    serving = config.serving
+    serving, task = config.serving, task_of(config.learning.kind, config.preset)
     work = over(served_workload(serving), ARRIVING * SECONDS)
-    draw = drawing(server, serving, work, held_out=True)
+    draw = drawing(server, serving, work, held_out=True, classes=task.classes)
     side_by_side = replace(arguments, values={**arguments.values, "n_envs": EPISODES})
     return HeldOut(environment(server, draw, config, side_by_side), EPISODES)
 

@@ -5,16 +5,19 @@ Every file is written whole or not at all. What they mean to a trainer is `train
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tomllib
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from engine.atomic_write import write_atomic
+from engine.errors import UserError
 from eval.slug import slug
 from train.command_folder import CommandFolder, Kind
 from train.command_line import RUNS
-from train.config import TrainConfig
+from train.config import Preset, TrainConfig
 
 UNFINISHED = "unfinished"
 DONE = "DONE"
@@ -54,7 +57,9 @@ class RunFolder(CommandFolder):
         from train.algorithms.arguments import RUN_FILE, arguments_of
         from train.environment_version import FILE, environment_version
 
-        self.write_json(FILE, environment_version(config.learning.kind))
+        learning = config.learning
+        version = environment_version(learning.kind, config.preset, learning.observation)
+        self.write_json(FILE, version)
         write_atomic(self.path / RUN_FILE, arguments_of(config).as_yaml())
         self.write_asked(config)
 
@@ -62,6 +67,11 @@ class RunFolder(CommandFolder):
     def checkpoint(self) -> Path:
         """The last saved model, to resume from."""
         return self.path / "checkpoints" / "last.zip"
+
+    @property
+    def fine_tuned(self) -> Path:
+        """The model that went on on a live engine from `checkpoint`, to resume that from."""
+        return self.path / "checkpoints" / "fine_tuned.zip"
 
     @property
     def failed(self) -> Path:
@@ -129,15 +139,33 @@ class RunFolder(CommandFolder):
 
 
 def settings_files(config: TrainConfig) -> list[Path]:
-    """The files that give defaults, weakest first: the resumed run's, then --config.
+    """The files that give defaults, weakest first: a preset's, the resumed run's, then --config.
 
-    Raises UserError for a run's settings from another version of the environment.
+    A preset is named on the command line or in one of the others. Raises UserError for a run's
+    settings from another version of the environment, and for one that was trained otherwise.
     """
     from train.environment_version import FILE, check_environment
+    from train.task import settings_of
 
     if config.config is not None and (config.config.parent / FILE).is_file():
         check_environment(config.config.parent)
-    return RunFolder.defaults(config.resume, config.config)
+    files = RunFolder.defaults(config.resume, config.config)
+    if config.resume is not None and config.preset not in (None, _preset_in(files[0])):
+        raise UserError(
+            f"--preset {config.preset}: {config.resume} was not trained with it, and a run that is "
+            "taken up keeps its task; leave it out, or train anew"
+        )
+    named = [config.preset, *(_preset_in(path) for path in reversed(files))]
+    preset = next((name for name in named if name is not None), None)
+    return files if preset is None else [settings_of(preset), *files]
+
+
+def _preset_in(path: Path) -> str | None:
+    """The preset that a TOML file of settings names; what is wrong with the file is told later."""
+    with contextlib.suppress(OSError, ValueError):
+        named = tomllib.loads(path.read_text(encoding="utf-8")).get("preset")
+        return named if named in get_args(Preset) else None
+    return None
 
 
 def _free(path: Path) -> Path:

@@ -26,7 +26,7 @@ from train.algorithms.registry import Algorithm
 
 if TYPE_CHECKING:
     from train.algorithms.timing import TimedReplayBuffer
-    from train.environments import Environment
+    from train.environments import Trainable
 
 EXPERIENCE = "experience.npz"
 STATE = "state.npz"
@@ -70,16 +70,18 @@ def load_state(path: Path) -> Snapshot:
 def load_model(
     path: Path,
     algorithm: Algorithm,
-    env: Environment | None = None,
+    env: Trainable | None = None,
     arguments: Arguments | None = None,
     gamma: float | None = None,
     within_episodes: bool = False,
+    experience: bool = True,
 ) -> Learner:
     """Read a model that this program saved (the file may run code). Raises UserError.
 
     With an environment to go on in, `arguments` and `gamma` (per second) replace those that it was
     saved with, all but the network's. The environment is reset before training, unless
-    `within_episodes` says that it will be put back to where the model last saw it.
+    `within_episodes` says that it will be put back to where the model last saw it. Without
+    `experience` a replay buffer begins empty.
     """
     if not path.is_file():
         raise UserError(f"{path}: nothing was saved there yet; train for longer, or anew")
@@ -91,7 +93,8 @@ def load_model(
         model = algorithm.make.load(
             path, env=env, device="cpu", force_reset=not within_episodes, **changed
         )
-        if env is not None and getattr(model, "replay_buffer", None) is not None:
+        has_buffer = getattr(model, "replay_buffer", None) is not None
+        if env is not None and experience and has_buffer:
             _put_back(model, path)
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         raise UserError(f"{path} is damaged, or of other settings ({error}); train anew") from error

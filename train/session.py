@@ -5,9 +5,10 @@ Composes the others; each step's result stands in the run folder before the next
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.atomic_write import write_atomic
+from engine.replay.server import ReplayServer
 from engine.workload import PromptSet, WorkloadConfig
 from eval.contenders import named
 from eval.versions import hardware
 from policies.learned import LearnedController
-from train import evaluation
+from train import evaluation, fine_tuning
 from train.command_line import crash_reports
-from train.config import Serving, TrainConfig
+from train.config import TrainConfig
 from train.interrupt import StopRequest
 from train.progress import ProgressLine, clock, new_console
 from train.run_folder import RunFolder
@@ -31,24 +33,44 @@ if TYPE_CHECKING:
 
     from engine.drawing import Draw
     from engine.server import Server
+    from engine.serving import LiveServer
     from eval.table import Report
-    from train.algorithms.arguments import Arguments
     from train.algorithms.base import Learner
     from train.curriculum import Curriculum
 
 RESULTS = "results.json"
+COUNTED = ("num_timesteps", "updates")
+
+
+@dataclass(frozen=True)
+class Session:
+    """What all steps of a run have in common."""
+
+    config: TrainConfig
+    work: WorkloadConfig
+    server: Server
+    live: LiveServer | None
+    """On which a policy trained on replay goes on; None: it does not."""
+    load_server: evaluation.LoadServer
+    console: Console
+    stop: StopRequest
+
+    def say(self, text: str) -> None:
+        """A line that is not broken."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def train(
     config: TrainConfig,
-    load_server: Callable[[Serving], Server] = evaluation.load_server,
+    load_server: evaluation.LoadServer = evaluation.load_server,
     console: Console | None = None,
     stop: StopRequest | None = None,
 ) -> RunFolder:
     """Run all of it; after a stop, the folder is left marked unfinished and can be resumed.
 
-    The server is closed at the end, whatever comes. Raises UserError for what the user can mend and
-    CrashError for a bug, whose report then stands in the run folder.
+    Servers are closed at the end, whatever comes. Several live engines load theirs by `load_server`
+    in processes of their own. Raises UserError for what the user can mend and CrashError for a bug,
+    whose report then stands in the run folder.
     """
     console = console or new_console()
     stop = stop or StopRequest()
@@ -59,25 +81,24 @@ def train(
     resumed = RunFolder.open(config.resume) if config.resume is not None else None
     loading = "a recording" if serving.backend == "replay" else "and measuring the target"
     console.print(f"loading {loading} …", style="dim")
-    with evaluation.closing(load_server(serving)) as server:
-        return _run(config, server, work, baselines, resumed, console, stop)
+    with contextlib.ExitStack() as loaded:
+        server = loaded.enter_context(evaluation.closing(load_server(serving)))
+        live = None
+        if config.learning.fine_tune_live is not None:
+            assert isinstance(server, ReplayServer), "config.check says so"
+            console.print("loading and measuring the recorded target …", style="dim")
+            live = fine_tuning.load_live(server, config, work, load_server)
+            loaded.enter_context(evaluation.closing(live))
+        session = Session(config, work, server, live, load_server, console, stop)
+        return _run(session, baselines, resumed)
 
 
-def _run(
-    config: TrainConfig,
-    server: Server,
-    work: WorkloadConfig,
-    baselines: dict[str, Any],
-    resumed: RunFolder | None,
-    console: Console,
-    stop: StopRequest,
-) -> RunFolder:
+def _run(session: Session, baselines: dict[str, Any], resumed: RunFolder | None) -> RunFolder:
     """What follows the loading."""
-    from train.algorithms.arguments import arguments_of
     from train.training_draw import training_draw
 
-    serving, arguments = config.serving, arguments_of(config)
-    draw, curriculum = training_draw(server, work, config)
+    config, server, stop = session.config, session.server, session.stop
+    draw, curriculum = training_draw(server, session.work, config)
     draw(np.random.default_rng(config.seed))  # prompts that do not fit are told before training
     if resumed is None:
         run = RunFolder.create(config, datetime.now())
@@ -85,63 +106,54 @@ def _run(
         run = resumed
         run.mark_unfinished("resumed")
         run.write_request(config)
-    console.print(
-        f"{evaluation.headline(server, serving, work)} · {run.path}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    session.say(f"{evaluation.headline(server, config.serving, session.work)} · {run.path}")
     with crash_reports(run.path), stop:
-        model = _train(server, draw, config, arguments, run, console, stop, curriculum)
+        model = _train(session, draw, run, curriculum)
         if stop.requested:
-            return _stopped(run, "stopped while training", console)
-        model = _winner(model, config, run, console)
-        controller = _export(model, config, server, work, run, None)
+            return _stopped(session, run, "stopped while training")
+        model = _winner(session, model, run)
+        controller = _export(session, model, run, None)
         report = None
         if config.comparison[0]:
             controllers = {f"{controller.name} (this run)": controller, **baselines}
             try:
-                report = _compare(server, config, controllers, console, stop)
+                report = _compare(session, controllers)
             except evaluation.Stopped:
-                return _stopped(run, "trained, not compared", console)
+                return _stopped(session, run, "trained, not compared")
             run.write_json(RESULTS, _results(report, run))
             _baseline_lines(run.path, report, model.num_timesteps)
             # Once more, so that the card and the manifest say how good it is.
-            _export(model, config, server, work, run, report)
+            _export(session, model, run, report)
+        if session.live is not None and not _fine_tune(session, run, model, controller, report):
+            return run
         run.mark_done(datetime.now())
-        _say_what_next(run, config, report, console)
+        _say_what_next(session, run, report)
     return run
 
 
-def _train(
-    server: Server,
-    draw: Draw,
-    config: TrainConfig,
-    arguments: Arguments,
-    run: RunFolder,
-    console: Console,
-    stop: StopRequest,
-    curriculum: Curriculum | None,
-) -> Learner:
+def _train(session: Session, draw: Draw, run: RunFolder, curriculum: Curriculum | None) -> Learner:
+    from train.algorithms.arguments import arguments_of
     from train.learning import train_model
 
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    with ProgressLine(console, "train", 1.0) as line:
-        model = train_model(server, draw, config, arguments, run, line, stop, say, curriculum)
+    config = session.config
+    with ProgressLine(session.console, "train", 1.0) as line:
+        model = train_model(
+            session.server, draw, config, arguments_of(config), run, line, session.stop,
+            session.say, curriculum, session.load_server,
+        )  # fmt: skip
     done = f"{model.num_timesteps:,} decisions and {model.updates:,} updates"
-    console.print(f"{done} in {clock(model.trained_s)} minutes", highlight=False)
+    session.say(f"{done} in {clock(model.trained_s)} minutes")
     if not model.updates:
         needed, setting = model.first_update()
         beyond = "" if model.imitated is None else f" beyond what {config.learning.imitate} does"
-        console.print(
+        session.say(
             f"nothing was learned{beyond}: the first update needs {needed:,} decisions; train for "
             f"longer (--minutes), or lower {setting} (--set)"
         )
     return model
 
 
-def _winner(model: Learner, config: TrainConfig, run: RunFolder, console: Console) -> Learner:
+def _winner(session: Session, model: Learner, run: RunFolder) -> Learner:
     """The model that is compared and exported, of the last one and the best (`RunFolder.winner`).
 
     Training goes on from the last one whichever it is.
@@ -149,6 +161,7 @@ def _winner(model: Learner, config: TrainConfig, run: RunFolder, console: Consol
     from train.algorithms.registry import ALGORITHMS
     from train.saved_model import load_model
 
+    config = session.config
     if run.winner(config) != run.best:
         return model
     best = load_model(run.best, ALGORITHMS[config.learning.policy])
@@ -156,33 +169,78 @@ def _winner(model: Learner, config: TrainConfig, run: RunFolder, console: Consol
         return model
     # How long it learned is told by its decisions; the seconds are the run's.
     best.trained_s = model.trained_s
-    console.print(
-        f"exported as of decision {best.num_timesteps:,}, the best by held-out episodes",
-        highlight=False,
-    )
+    session.say(f"exported as of decision {best.num_timesteps:,}, the best by held-out episodes")
     return best
 
 
-def _compare(
-    server: Server,
-    config: TrainConfig,
-    controllers: dict[str, Any],
-    console: Console,
-    stop: StopRequest,
-) -> Report:
-    seeds, seconds = config.comparison
+def _fine_tune(
+    session: Session,
+    run: RunFolder,
+    trained: Learner,
+    before: LearnedController,
+    report: Report | None,
+) -> bool:
+    """Go on with `trained` on live, export that, and say what was lost; False after a stop.
+
+    `before` is the exported policy as it came from replay, and `report` its comparison there.
+    """
+    live, replay, config = session.live, session.server, session.config
+    assert live is not None and isinstance(replay, ReplayServer)
+    session.say(evaluation.headline(live, config.serving, session.work))
+    with ProgressLine(session.console, "fine-tune", 1.0) as line:
+        model = fine_tuning.fine_tune(
+            replay, live, session.work, trained, config, run, line, session.stop
+        )
+    decisions, updates = (getattr(model, of) - getattr(trained, of) for of in COUNTED)
+    session.say(
+        f"{decisions:,} decisions and {updates:,} updates live in "
+        f"{clock(model.trained_s - trained.trained_s)} minutes"
+    )
+    if session.stop.requested:
+        _stopped(session, run, "stopped while fine-tuning")
+        return False
+    if not updates:
+        session.say(
+            "nothing was learned live: no update came; raise --fine-tune-live, or lower n_steps or "
+            "batch_size (--set)"
+        )
+    served = evaluation.headline(live, config.serving, session.work)
+    tuned: dict[str, Any] = {"decisions": decisions, "updates": updates, "served": served}
+    after = _export(session, model, run, report, tuned)
+    if not config.comparison[0]:
+        return True
+    names = f"{before.name} before", f"{after.name} fine-tuned (this run)"
+    controllers = dict(zip(names, (before, after), strict=True))
+    try:
+        on_live, lost = fine_tuning.compare(
+            replay, live, session.work, config, controllers, session.console, session.stop
+        )
+    except evaluation.Stopped:
+        _stopped(session, run, "fine-tuned, not compared")
+        return False
+    results = json.loads((run.path / RESULTS).read_text(encoding="utf-8"))
+    found = fine_tuning.results(on_live, lost) | tuned
+    run.write_json(RESULTS, results | {"fine_tuning": found})
+    written = (run.path / "results.md").read_text(encoding="utf-8")
+    write_atomic(run.path / "results.md", f"{written}\n{fine_tuning.in_markdown(on_live, lost)}")
+    _export(session, model, run, report, tuned | {"verdict": f"{on_live.verdict} {lost.verdict}"})
+    return True
+
+
+def _compare(session: Session, controllers: dict[str, Any]) -> Report:
+    seeds, seconds = session.config.comparison
     report = evaluation.compare(
-        server,
-        config.serving,
+        session.server,
+        session.config.serving,
         controllers,
         next(iter(controllers)),
         seeds,
         evaluation.seconds_a_run(seconds, seeds, len(controllers)),
-        np.random.default_rng(config.seed),
-        console,
-        stop,
+        np.random.default_rng(session.config.seed),
+        session.console,
+        session.stop,
     )
-    evaluation.show(report, console)
+    evaluation.show(report, session.console)
     return report
 
 
@@ -195,18 +253,24 @@ def _results(report: Report, run: RunFolder) -> dict[str, Any]:
 
 
 def _export(
+    session: Session,
     model: Learner,
-    config: TrainConfig,
-    server: Server,
-    work: WorkloadConfig,
     run: RunFolder,
     report: Report | None,
+    tuned: dict[str, Any] | None = None,
 ) -> LearnedController:
+    """`tuned` says what was done live after `report`, where something was."""
     from train.export import export
+    from train.task import task_of
 
-    served = evaluation.headline(server, config.serving, work)
-    training = training_figures(model, config, served, report) | {"observed": run.observed()}
-    return export(model, run.controller, config.learning.decide_every, training)
+    config = session.config
+    served = evaluation.headline(session.server, config.serving, session.work)
+    training = training_figures(model, config, served, report)
+    training |= {"observed": run.observed(), "fine_tuned": tuned}
+    observation = task_of(config.learning.kind, config.preset).observation
+    return export(
+        model, run.controller, config.learning.decide_every, training, observation=observation
+    )
 
 
 def training_figures(
@@ -252,24 +316,24 @@ def _baseline_lines(folder: Path, report: Report, steps: int) -> None:
     lines.close()
 
 
-def _stopped(run: RunFolder, state: str, console: Console) -> RunFolder:
+def _stopped(session: Session, run: RunFolder, state: str) -> RunFolder:
     run.mark_unfinished(state)
-    console.print(f"{state}; saved. Go on with:\n  python train.py --resume {run.path}")
+    session.console.print(f"{state}; saved. Go on with:\n  python train.py --resume {run.path}")
     return run
 
 
-def _say_what_next(
-    run: RunFolder, config: TrainConfig, report: Report | None, console: Console
-) -> None:
-    serving, decisions = config.serving, config.learning.decisions
-    more = "" if decisions is None else f" --decisions {2 * decisions}"
+def _say_what_next(session: Session, run: RunFolder, report: Report | None) -> None:
+    serving, learning = session.config.serving, session.config.learning
+    more = "" if learning.decisions is None else f" --decisions {2 * learning.decisions}"
+    where = "" if session.live is None else " --backend live"
+    slots = "" if serving.slots is None else f" --slots {serving.slots}"
     lines = [
         f"controller  {run.controller}",
         *([f"results     {run.path / RESULTS}"] if report is not None else []),
         "next",
-        f"  python evaluate.py --policy {run.path} chain eagle3 --workload {serving.workload} "
-        "--seeds 10",
+        f"  python evaluate.py --policy {run.path} chain eagle3{where} "
+        f"--workload {serving.workload}{slots} --seeds 10",
         f"  tensorboard --logdir {run.path}",
-        f"  python train.py --resume {run.path} --minutes {2 * config.learning.minutes:g}{more}",
+        f"  python train.py --resume {run.path} --minutes {2 * learning.minutes:g}{more}",
     ]
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    session.say("\n".join(lines))

@@ -16,6 +16,7 @@ from train.config import TrainConfig
 from train.curriculum import Curriculum
 from train.evaluation import drawing
 from train.randomised import randomised
+from train.task import task_of
 
 if TYPE_CHECKING:
     from engine.drawing import Draw
@@ -49,8 +50,10 @@ def training_draw(
     """
     episodes, serving = config.episodes, config.serving
 
+    classes = task_of(config.learning.kind, config.preset).classes
+
     def plain(stage: WorkloadConfig) -> Draw:
-        return drawing(server, serving, stage)
+        return drawing(server, serving, stage, classes=classes)
 
     if episodes.randomise:
         memory = not (isinstance(server, ReplayServer) and memory_refusal(server))

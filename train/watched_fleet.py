@@ -14,11 +14,11 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from engine.protocol import Floats
 from envs.fleet import ServeFleet, Step
 from policies.action_codec import ActionCodec
+from train.ended_requests import ENDED
 from train.sb3_vec_env import FleetVecEnv
 from train.window import ACTION, REWARD, SPAN_S, TIME
 
 PLAN = ("depth", "width", "nodes")
-ENDED = ("counted", "attained", "good_tokens")
 
 
 class WatchedFleet(FleetVecEnv):

@@ -7,7 +7,6 @@ stands in `terminal_observation`, and rates are per second of one engine.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,25 +14,27 @@ import numpy as np
 from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from engine.protocol import Floats, Ints
+from engine.protocol import Ints
 from engine.request import RequestRecord
 from engine.snapshot_origin import Snapshot, check_origin
 from engine.snapshot_values import Carrier
 from envs.serve import ServeEnv
 from policies.action_codec import ActionCodec, TierCodec
 from policies.features import Observation
+from train import summed_window
 from train.action_space import space_of
+from train.ended_requests import ended_by_class
 from train.sb3_vec_env import SharedEpisodes
-from train.watched_fleet import ENDED, figures_of
-from train.window import ACTION, SPAN_S
+from train.summed_window import SummedWindow
+from train.window import SPAN_S
 
 KIND = "WatchedSingles"
-KEPT = ("_sums", "elapsed_s", "_names", "_seen")
+KEPT = (*summed_window.KEPT, "_seen")
 CARRIER = Carrier(left_out={}, records=(), rebuild={})
 """What a snapshot carries beside the environments."""
 
 
-class WatchedSingles(SharedEpisodes, DummyVecEnv):
+class WatchedSingles(SummedWindow, SharedEpisodes, DummyVecEnv):
     """Steps environments on replay in turn, and keeps what their last `span_s` seconds brought."""
 
     envs: list[ServeEnv]  # type: ignore[assignment]
@@ -44,15 +45,11 @@ class WatchedSingles(SharedEpisodes, DummyVecEnv):
     ) -> None:
         """`envs` are alike. Actions are the codec's; without one they are tier indices [D]."""
         super().__init__([lambda env=env: env for env in envs])  # type: ignore[misc]
-        self.span_s, self.table = span_s, self.envs[0].actions
+        self.table = self.envs[0].actions
         self.codec = codec or TierCodec(self.table)
         self.action_space = space_of(self.codec)
-        self.elapsed_s = 0.0  # engine time of all that the window holds
-        self._sums: deque[Floats] = deque()  # of each step over the environments, by `_names`
-        self._names: list[str] = []
+        self.begin_window(span_s)
         self._seen = [0] * len(self.envs)  # records of each engine that were told of
-        names = self.table.class_names
-        self._columns = ["steps", *(f"{kind}/{name}" for kind in ENDED for name in names)]
 
     def reset(self) -> VecEnvObs:
         """Begin an episode everywhere, with the seeds that `seed` left behind."""
@@ -75,7 +72,7 @@ class WatchedSingles(SharedEpisodes, DummyVecEnv):
             observations.append(observation)
             infos.append(info)
             ended += self._newly_ended(index)
-        self._note(infos, ended)
+        self.note(infos, self.actions, ended_by_class(ended, len(self.table.class_names)))
         for index, info in enumerate(infos):
             info["TimeLimit.truncated"] = bool(dones[index])
             if dones[index]:
@@ -92,36 +89,6 @@ class WatchedSingles(SharedEpisodes, DummyVecEnv):
         new = records[self._seen[index] :]
         self._seen[index] = len(records)
         return new
-
-    def _note(self, infos: Sequence[dict[str, Any]], ended: Sequence[RequestRecord]) -> None:
-        """Add a step of all environments to the window."""
-        chosen = [self.table.figures(action) for action in self.actions]
-        by_class = np.zeros((len(ENDED), len(self.table.class_names)))
-        for record in ended:
-            if record.has_objective:
-                by_class[:, record.slo_class] += 1, record.attained, record.good_tokens
-        numbers = [
-            name for name, value in infos[0].items() if isinstance(value, int | float | np.number)
-        ]
-        self._names = [*numbers, *self._columns, *(ACTION + name for name in chosen[0])]
-        sums = [sum(info[name] for info in infos) for name in numbers]
-        sums += [
-            self.num_envs,
-            *by_class.ravel(),
-            *(sum(of[name] for of in chosen) for name in chosen[0]),
-        ]
-        self._sums.append(np.array(sums, np.float64))
-        at = numbers.index("elapsed_s")
-        self.elapsed_s += sums[at]
-        while self.elapsed_s - self._sums[0][at] >= self.span_s * self.num_envs:
-            self.elapsed_s -= self._sums.popleft()[at]
-
-    def figures(self) -> dict[str, float]:
-        """Tags and values for TensorBoard; a figure that has nothing to count is left out."""
-        if not self._sums or self.elapsed_s <= 0:
-            return {}
-        total = dict(zip(self._names, np.sum(self._sums, axis=0).tolist(), strict=True))
-        return figures_of(total, self.elapsed_s, self.table.class_names)
 
     def snapshot(self) -> Snapshot:
         """Every episode as it stands, who draws the next, and the window."""

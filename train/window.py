@@ -18,6 +18,7 @@ from engine.protocol import Bools, Ints
 from engine.request import RequestRecord, Status
 from engine.snapshot_origin import Snapshot, check_origin
 from engine.snapshot_values import Carrier
+from envs.observing import of_engine
 from envs.serve import ServeEnv
 from eval.metrics import attainment
 from policies.action_codec import ActionCodec, TierCodec
@@ -88,7 +89,7 @@ class Watched(gymnasium.Wrapper[Observation, Any, Observation, Ints]):
             table = self.serving.actions
             assert isinstance(table, ActionTable), "masks are of whole plans"
             self._mask = ActionMask(table, self.serving.features, engine.limits)
-        return self._mask.legal(self._observed)
+        return self._mask.legal(of_engine(self._observed))
 
     def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step, and note what ended before the engine is replaced."""

@@ -13,6 +13,7 @@ the text of the class is taken whose prompt comes nearest to the length that is 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -66,12 +67,15 @@ class RecordedDrawing:
         config: WorkloadConfig,
         classes: ClassTable = DEFAULT_CLASSES,
         held_out: bool = False,
+        capacity_of: Callable[[Sequence[Asked]], float] | None = None,
     ) -> None:
         """`held_out` draws the texts that are kept for evaluation in place of those for training.
 
-        Raises UserError where the recording has no text for a class of the workload.
+        `capacity_of` a mix, in requests per second, is that of whoever serves them; None: the
+        server's. Raises UserError where the recording has no text for a class of the workload.
         """
         self.server, self.config, self.classes, self.held_out = server, config, classes, held_out
+        self._capacity_of = capacity_of or server.capacity_of
         self._source: ArrivalSource | None = None if config.trace is None else config.trace.load()
         self._texts = [self._of_class(name) for name in classes.names]
         shares = class_shares(config, classes, self._source)
@@ -83,8 +87,8 @@ class RecordedDrawing:
 
     @cached_property
     def capacity_rps(self) -> float:
-        """Of the server on the mix, disturbances left out; a sweep where none is known."""
-        return self.server.capacity_of(self.asked)
+        """Of who serves on the mix, disturbances left out; a sweep where none is known."""
+        return self._capacity_of(self.asked)
 
     def __call__(self, generator: np.random.Generator) -> list[Request]:
         """One episode's requests, which carry their disturbances along.

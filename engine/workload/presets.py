@@ -62,11 +62,21 @@ def overload() -> WorkloadConfig:
     return WorkloadConfig(name="overload", duration_s=120.0, load=1.5)
 
 
+def one_by_one() -> WorkloadConfig:
+    """Two minutes of coding requests, one a second, for an engine of one slot.
+
+    Learning-to-Draft serves so (`envs.learning_to_draft`). One a second is more than most machines
+    answer one at a time, so that there is no idle time (ours).
+    """
+    return WorkloadConfig(name="one-by-one", duration_s=120.0, rate_rps=1.0, mix={"coding": 1.0})
+
+
 PRESETS: dict[str, Callable[[], WorkloadConfig]] = {
     "steady": steady,
     "shifting": shifting,
     "three-peaks": three_peaks,
     "overload": overload,
+    "one-by-one": one_by_one,
 }
 
 

@@ -1,14 +1,14 @@
-"""What an algorithm is made with: its YAML file, the backend's sections of it, then `--set`.
+"""What an algorithm is made with: its YAML file, the sections of it that fit, then `--set`.
 
-Keys are Stable-Baselines3's argument names. Two are ours: `n_envs`, engines that are stepped at
-once, and `presets`, whether classes choose apart. What makes an algorithm discount by time is not
-for setting. A run keeps its resolved arguments in `hyperparameters.yaml`, from which it resumes.
+Sections are merged in the order of `sections_of`, special ones over general ones. Keys are
+Stable-Baselines3's argument names. Two are ours: `n_envs`, engines that are stepped at once, and
+`presets`, whether classes choose apart. What makes an algorithm discount by time is not for
+setting. A run keeps its resolved arguments in `hyperparameters.yaml`, from which it resumes.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from engine.errors import UserError
 from policies.action_codec import ActionCodec
 from policies.actions import Actions
 from train.algorithms.registry import ALGORITHMS, Algorithm
+from train.algorithms.schedules import schedule
 from train.algorithms.values import Loader, check_kind, read_assignment
 from train.command_line import nearest
 
@@ -74,7 +75,7 @@ class Arguments:
         given = {k: v for k, v in self.values.items() if k not in (*OURS, NETWORK)}
         if "n_epochs" in given:  # a batch is part of a rollout
             given["batch_size"] = min(given["batch_size"], given["n_steps"] * n_envs)
-        return given | {k: _schedule(given[k]) for k in SCHEDULES if k in given}
+        return given | {k: schedule(given[k]) for k in SCHEDULES if k in given}
 
     def network(self) -> dict[str, Any]:
         """`policy_kwargs`, activations by their class."""
@@ -93,7 +94,7 @@ class Arguments:
 
 def arguments_of(config: TrainConfig) -> Arguments:
     """Those of a new run, or of one that is taken up, with `--set` on top. Raises UserError."""
-    name, backend = config.learning.policy, config.serving.backend
+    name = config.learning.policy
     algorithm, path = ALGORITHMS[name], FOLDER / f"{name}.yaml"
     if config.resume is not None and (config.resume / RUN_FILE).is_file():
         path = config.resume / RUN_FILE
@@ -104,7 +105,7 @@ def arguments_of(config: TrainConfig) -> Arguments:
             "--policy out, or train anew"
         )
     values: dict[str, Any] = {}
-    for section in ("default", backend, f"{backend}-{config.learning.kind}"):
+    for section in sections_of(config):
         values = _merged(values, sections.get(section) or {})
     assignments = dict(read_assignment(text) for text in config.learning.set)
     if assignments:
@@ -117,8 +118,36 @@ def arguments_of(config: TrainConfig) -> Arguments:
             outer, _, inner = key.rpartition(".")
             values = _merged(values, {outer: {inner: value}} if outer else {key: value})
     arguments = Arguments(algorithm, values)
-    _check_together(arguments, backend)
+    _check_together(arguments)
     return arguments
+
+
+def sections_of(config: TrainConfig) -> list[str]:
+    """Of a YAML file, in the order in which they are merged."""
+    backend, kind, work = config.serving.backend, config.learning.kind, config.serving.workload
+    named = ["default", backend, f"{backend}-{kind}", f"{backend}-{work}"]
+    return named if config.preset is None else [*named, config.preset]
+
+
+def fine_tuning_arguments(arguments: Arguments, config: TrainConfig) -> Arguments:
+    """Those with which a policy that was trained on replay goes on on one live engine.
+
+    How much is gathered for an update is the file's section `live`, where --set says nothing;
+    schedules run anew, and exploration stays where training leaves it. Raises UserError.
+    """
+    name, values = arguments.algorithm.name, {**arguments.values, "n_envs": 1}
+    given = {read_assignment(text)[0] for text in config.learning.set}
+    of_live = _read(FOLDER / f"{name}.yaml").get("live") or {}
+    values |= {key: value for key, value in of_live.items() if key not in (*given, NETWORK)}
+    if "exploration_final_eps" in values:
+        values["exploration_initial_eps"] = values["exploration_final_eps"]
+    if "batch_size" in values and "n_steps" in values:
+        rollout = values["n_steps"]
+        batch = min(values["batch_size"], rollout)
+        values["batch_size"] = batch if rollout % batch == 0 else rollout
+    tuned = Arguments(arguments.algorithm, values)
+    _check_together(tuned)
+    return tuned
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -174,10 +203,15 @@ def _check_value(said: str, key: str, value: Any, like: Any) -> None:
         if value not in ACTIVATIONS:
             raise UserError(f"{said}: expected {' or '.join(ACTIVATIONS)}")
     elif key == f"{NETWORK}.net_arch":
-        if not isinstance(value, list) or not all(type(n) is int and n > 0 for n in value):
+        nets = value if isinstance(value, dict) else {"": value}
+        if not all(_are_widths(widths) for widths in nets.values()):
             raise UserError(f"{said}: expected widths of hidden layers, such as [64,64]")
-    elif not (key in SCHEDULES and isinstance(value, str) and _slope(value) is not None):
+    elif not (key in SCHEDULES and isinstance(value, str) and schedule(value) is not None):
         check_kind(said, key, value, 0.0 if key in SCHEDULES else like)
+
+
+def _are_widths(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and n > 0 for n in value)
 
 
 def _check_kept(key: str, value: Any, before: Mapping[str, Any], algorithm: Algorithm) -> None:
@@ -196,12 +230,15 @@ def _check_kept(key: str, value: Any, before: Mapping[str, Any], algorithm: Algo
         )
 
 
-def _check_together(arguments: Arguments, backend: str) -> None:
+def _check_together(arguments: Arguments) -> None:
     """What no key says alone."""
     values, n_envs = arguments.values, arguments.n_envs
-    if n_envs < 1 or (backend == "live" and n_envs != 1):
-        expected = "one live engine" if backend == "live" else "at least one engine"
-        raise UserError(f"--set n_envs={n_envs}: expected {expected}")
+    nets, able = values.get(NETWORK, {}).get("net_arch"), arguments.algorithm.nets
+    if isinstance(nets, dict) and set(nets) != set(able):
+        expected = f"or {{{': […], '.join(able)}: […]}}" if able else "for all of it"
+        raise UserError(
+            f"--set {NETWORK}.net_arch={nets}: expected widths of hidden layers, [64,64] {expected}"
+        )
     if arguments.algorithm.is_off_policy:
         return
     rollout = values["n_steps"] * n_envs
@@ -212,24 +249,3 @@ def _check_together(arguments: Arguments, backend: str) -> None:
             f"{n_envs} engines has {rollout} decisions; expected at least 2, and a batch that "
             "divides them"
         )
-
-
-def _slope(text: str) -> float | None:
-    """Where a schedule `lin_START` begins, above 0; None for other text."""
-    word, _, start = text.partition("_")
-    try:
-        begin = float(start)
-    except ValueError:
-        return None
-    return begin if word == "lin" and 0.0 < begin < math.inf else None
-
-
-def _schedule(value: Any) -> Any:
-    """`lin_START` falls to 0 at the end of training; a number stays."""
-    if not isinstance(value, str):
-        return value
-    from stable_baselines3.common.utils import LinearSchedule
-
-    start = _slope(value)
-    assert start is not None
-    return LinearSchedule(start, 0.0, 1.0)

@@ -8,6 +8,7 @@ What time does to rewards is `train.algorithms.timing`'s.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import nn
 
 from policies.action_codec import ActionCodec
 from policies.actions import Actions
+from train.algorithms.request_encoder import RequestEncoder
 
 CALM = 1.5  # in logits: the neutral tier of a price is e^1.5 times as likely as any other at first
 CAUTION = 0.7  # in logits: of two neighbouring tiers the smaller is e^0.7 times as likely at first
@@ -32,6 +34,8 @@ class Acting(NamedTuple):
     layers: tuple[nn.Linear, ...]
     activation: type[nn.Module]
     lstm: nn.LSTM | None = None
+    encoder: RequestEncoder | None = None
+    """Before all of them, where requests are observed one by one."""
 
 
 class Learner(BaseAlgorithm):
@@ -46,6 +50,8 @@ class Learner(BaseAlgorithm):
     best_reward: float = -math.inf
     imitated: str | None = None
     """The controller that it was fitted to before training, as it was typed."""
+    tuned_from: int | None = None
+    """Its decisions on replay, after which it went on on a live engine; None: it did not."""
     updates: int = 0
     """Times that it learned from what it had collected."""
     share_done: float = 0.0
@@ -76,10 +82,11 @@ class Learner(BaseAlgorithm):
         """
         raise NotImplementedError
 
-    def greedy(self, observations: NDArray[np.float32], legal: Any = None) -> NDArray[Any]:
-        """Deterministic actions [T, R, …] of R episodes side by side, observations [T, R, F].
+    def greedy(self, observations: Iterable[Any], legal: Any = None) -> NDArray[Any]:
+        """Deterministic actions [T, R, …] of R episodes side by side.
 
-        `legal` [T, R, Σ nvec] is for an algorithm with masks.
+        `observations` has T of R each, as the environment shows them; `legal` [T, R, Σ nvec] is for
+        an algorithm with masks.
         """
         return np.stack([self.predict(rows, deterministic=True)[0] for rows in observations])
 

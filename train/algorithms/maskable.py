@@ -5,6 +5,7 @@ The environment tells the masks by its method `action_masks`, which sb3-contrib 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ class TimedMaskablePPO(OnPolicy, MaskablePPO):
     POLICY: ClassVar[str | type] = MaskableTierPolicy
     FIXED: ClassVar[dict[str, Any]] = {"rollout_buffer_class": TimedMaskableBuffer}
 
-    def greedy(self, observations: NDArray[np.float32], legal: Any = None) -> NDArray[Any]:
+    def greedy(self, observations: Iterable[Any], legal: Any = None) -> NDArray[Any]:
         """Deterministic actions under the masks `legal`."""
         chosen = [
             self.predict(rows, deterministic=True, action_masks=masks)[0]

@@ -31,6 +31,12 @@ class OffPolicy(Learner, OffPolicyAlgorithm):
         super()._setup_model()
         cast(TimedReplayBuffer, self.replay_buffer).gamma = self.gamma
 
+    def train(self, *args: Any, **options: Any) -> None:
+        """Learn. What goes on on live has an empty buffer at first, and waits for a batch."""
+        filled = cast(TimedReplayBuffer, self.replay_buffer).size()
+        if self.tuned_from is None or filled >= self.batch_size:
+            super().train(*args, **options)
+
     def first_update(self) -> tuple[int, str]:
         """What is collected before learning starts."""
         return self.learning_starts + 1, "learning_starts"

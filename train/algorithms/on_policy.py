@@ -9,6 +9,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import nn
 
 from train.algorithms.base import Acting, Learner, first_biases, linear, lower_bias
+from train.algorithms.request_encoder import RequestEncoder
 from train.algorithms.tier_policy import TierPolicy
 from train.algorithms.timing import TimedRolloutBuffer
 
@@ -27,7 +28,10 @@ class OnPolicy(Learner, OnPolicyAlgorithm):
         """The actor's hidden layers and its logits."""
         policy: Any = self.policy
         hidden = linear(policy.mlp_extractor.policy_net)
-        return Acting((*hidden, cast(nn.Linear, policy.action_net)), policy.activation_fn)
+        first = policy.pi_features_extractor
+        encoder = first if isinstance(first, RequestEncoder) else None
+        layers = (*hidden, cast(nn.Linear, policy.action_net))
+        return Acting(layers, policy.activation_fn, encoder=encoder)
 
     def start_small(self) -> None:
         """Of two neighbouring tiers the smaller is likelier; of prices the neutral one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,7 +41,7 @@ class TimedRecurrentPPO(OnPolicy, RecurrentPPO):
         policy: Any = self.policy
         return super().acting()._replace(lstm=policy.lstm_actor)
 
-    def greedy(self, observations: NDArray[np.float32], legal: Any = None) -> NDArray[Any]:
+    def greedy(self, observations: Iterable[Any], legal: Any = None) -> NDArray[Any]:
         """Deterministic actions of episodes that begin with the first observation."""
         state, chosen = None, []
         for rows in observations:

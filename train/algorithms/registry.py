@@ -52,6 +52,13 @@ class Algorithm:
         return self.acts_on in ("tiers", "box")
 
     @property
+    def nets(self) -> tuple[str, ...]:
+        """Networks that may have widths of their own, by Stable-Baselines3's names."""
+        if self.acts_on == "presets":
+            return ()
+        return ("pi", "qf") if self.acts_on == "box" else ("pi", "vf")
+
+    @property
     def is_off_policy(self) -> bool:
         """Whether it learns from a replay buffer."""
         return self.module == _OFF_POLICY

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.buffers import MaskableRolloutBuffer
 from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
-from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
+from stable_baselines3.common.buffers import DictRolloutBuffer, ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
@@ -55,6 +55,10 @@ class TimedRolloutBuffer(RolloutBuffer):
             advantage = delta + kept * self.gae_lambda * advantage
             self.advantages[step] = advantage
         self.returns = self.advantages + self.values
+
+
+class TimedDictBuffer(TimedRolloutBuffer, DictRolloutBuffer):
+    """The same, of observations that are dictionaries."""
 
 
 class TimedMaskableBuffer(TimedRolloutBuffer, MaskableRolloutBuffer):
