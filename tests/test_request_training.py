@@ -94,13 +94,18 @@ def test_a_policy_is_judged_on_held_out_episodes(
     assert held_out.seen.shape[1] == len(feature_table(CLASSES)), "what novelty is told by"
 
 
+def exported(name: str, run: RunFolder, folder: Path) -> tuple[Any, LearnedController]:
+    """The run's model with its weights scattered, and its export."""
+    model = scattered(load_model(run.checkpoint, ALGORITHMS[name]))
+    told = LearnedController.load(run.controller).manifest.training
+    return model, export(model, folder / "controller", 2, told)
+
+
 def test_shipped_actions_are_the_trained_policys(
     done: tuple[str, RunFolder], tmp_path: Path
 ) -> None:
     name, run = done
-    model = scattered(load_model(run.checkpoint, ALGORITHMS[name]))
-    told = LearnedController.load(run.controller).manifest.training
-    controller = export(model, tmp_path / "controller", 2, told)
+    model, controller = exported(name, run, tmp_path)
     found = compare(model, controller, np.random.default_rng(3))
     assert (found.observations, found.differing_actions) == (1000, 0)
     assert found.largest_difference < 1e-4
@@ -115,9 +120,7 @@ def test_the_export_sees_and_does_in_one_engine_what_the_policy_does_in_a_fleet(
     done: tuple[str, RunFolder], tmp_path: Path
 ) -> None:
     name, run = done
-    model = scattered(load_model(run.checkpoint, ALGORITHMS[name]))
-    told = LearnedController.load(run.controller).manifest.training
-    controller = export(model, tmp_path / "controller", 2, told)
+    model, controller = exported(name, run, tmp_path)
     assert isinstance(controller, LearnedByRequest)
     options = {**BY_REQUEST, "actions": model.codec.table}
     one, many = Watched(single(**options), codec=model.codec), sb3(1, **options)

@@ -44,7 +44,40 @@ class SharedEpisodes(VecEnv):
         return self._seeds
 
 
-class FleetVecEnv(SharedEpisodes):
+class NoObjects(SharedEpisodes):
+    """Engines that are no objects here which could be called or wrapped: they only tell masks."""
+
+    def action_masks(self) -> Bools:
+        """Tiers that may be chosen now, [R, Σ nvec]."""
+        raise NotImplementedError(f"{type(self).__name__} defines no action_masks()")
+
+    def env_method(
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: VecEnvIndices = None,
+        **method_kwargs: Any,
+    ) -> list[Any]:
+        """Masks; nothing else can be called."""
+        if method_name == MASKS:
+            masks = self.action_masks()
+            return [masks[index] for index in self._get_indices(indices)]
+        raise NotImplementedError(
+            f"{method_name}: the engines of a {type(self).__name__} cannot be called"
+        )
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None
+    ) -> list[bool]:
+        """Never."""
+        return [False for _ in self._get_indices(indices)]
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """There is nothing to see."""
+        return [None] * self.num_envs
+
+
+class FleetVecEnv(NoObjects):
     """All environments of one `ServeFleet`."""
 
     actions: Ints
@@ -136,29 +169,6 @@ class FleetVecEnv(SharedEpisodes):
         if len(list(self._get_indices(indices))) != self.num_envs:
             raise NotImplementedError("the environments of a fleet have their attributes in common")
         setattr(self.serving, attr_name, value)
-
-    def env_method(
-        self,
-        method_name: str,
-        *method_args: Any,
-        indices: VecEnvIndices = None,
-        **method_kwargs: Any,
-    ) -> list[Any]:
-        """Masks; else the environments are no objects of their own that could be called."""
-        if method_name == MASKS:
-            masks = self.action_masks()
-            return [masks[index] for index in self._get_indices(indices)]
-        raise NotImplementedError(f"{method_name}: a fleet's environments cannot be called")
-
-    def env_is_wrapped(
-        self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None
-    ) -> list[bool]:
-        """Never."""
-        return [False for _ in self._get_indices(indices)]
-
-    def get_images(self) -> Sequence[np.ndarray | None]:
-        """There is nothing to see."""
-        return [None] * self.num_envs
 
 
 _FACE = (

@@ -13,7 +13,6 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
-import gymnasium
 import numpy as np
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
@@ -25,7 +24,7 @@ from policies.action_mask import ActionMask
 from policies.actions import ActionTable
 from policies.features import Observation, feature_table
 from train.action_space import space_of
-from train.sb3_vec_env import MASKS, SharedEpisodes
+from train.sb3_vec_env import MASKS, NoObjects
 from train.summed_window import SummedWindow
 from train.window import SPAN_S
 from train.workers.failures import Died, Failures
@@ -46,7 +45,7 @@ LOST = "lost"
 NOTHING = {"attainment": float("nan"), "goodput_tps": float("nan")}
 
 
-class LiveWorkers(SummedWindow, SharedEpisodes):
+class LiveWorkers(SummedWindow, NoObjects):
     """One engine a worker. They are started by the first reset."""
 
     actions: Ints
@@ -249,26 +248,3 @@ class LiveWorkers(SummedWindow, SharedEpisodes):
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Never."""
         raise NotImplementedError(f"{attr_name}: a worker's engine is as it was made")
-
-    def env_method(
-        self,
-        method_name: str,
-        *method_args: Any,
-        indices: VecEnvIndices = None,
-        **method_kwargs: Any,
-    ) -> list[Any]:
-        """Masks; else the engines are not here to be called."""
-        if method_name == MASKS:
-            masks = self.action_masks()
-            return [masks[index] for index in self._get_indices(indices)]
-        raise NotImplementedError(f"{method_name}: a worker's engine cannot be called")
-
-    def env_is_wrapped(
-        self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None
-    ) -> list[bool]:
-        """Never."""
-        return [False for _ in self._get_indices(indices)]
-
-    def get_images(self) -> Sequence[np.ndarray | None]:
-        """There is nothing to see."""
-        return [None] * self.num_envs
