@@ -95,12 +95,12 @@ def frontier(rows: Rows) -> str | None:
         parts.append(line(LEFT, y, LEFT + PLOT, y, "currentColor", 0.3))
     x = LEFT + PLOT * KEPT / 100
     parts.append(line(x, TOP, x, high, GREEN, 1.5))
-    parts.append(text(x - 4, TOP + 12, "93 %", 11, "end"))
+    parts.append(text(x - 4, high - 6, "93 %", 11, "end"))
     floor = rows["noise_floor"].raw.get("kept")
     if floor is not None:
         x = LEFT + PLOT * floor
         parts.append(line(x, TOP, x, high, "currentColor", 1.5))
-        parts.append(text(x - 4, TOP + 26, "bfloat16 alone", 11, "end"))
+        parts.append(text(x - 4, high - 6, "bfloat16 alone", 11, "end"))
     for batch, points in found.items():
         for m, p in points.items():
             x, speed = LEFT + PLOT * p["kept"], p["speed"]["value"]
