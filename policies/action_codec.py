@@ -110,6 +110,8 @@ class PresetCodec:
 
     Classes in one group share a plan; presets are all ways to give each group one of the `plans`,
     the last group's changing fastest, so preset 0 is the first plan, speculation off, for all.
+    Where the table has shares of the slots to choose from, each way comes with each of them, the
+    share changing faster still.
     """
 
     kind: ClassVar[str] = "presets"
@@ -120,11 +122,6 @@ class PresetCodec:
     """Tier indices of depth, width, nodes and margin."""
 
     def __post_init__(self) -> None:
-        if self.table.sizes_batch:
-            raise UserError(
-                f"presets: they are plans by class, and the table has shares of the slots, running "
-                f"{self.table.running}, to choose from; take tiers, a box, or a table without"
-            )
         named = sorted(name for group in self.groups for name in group)
         if named != sorted(self.table.class_names) or not all(self.groups):
             raise UserError(
@@ -145,23 +142,28 @@ class PresetCodec:
         if self.table.depths[self.plans[0][0]] != 0:
             raise UserError("presets: expected depth 0 first, so that speculation can be off")
         if self.outputs > MOST_PRESETS:
+            shares = len(self.table.running)
             raise UserError(
-                f"presets: {len(self.plans)} plans for {len(self.groups)} groups are "
-                f"{self.outputs} presets; expected at most {MOST_PRESETS}"
+                f"presets: {len(self.plans)} plans for {len(self.groups)} groups"
+                f"{f', each with {shares} shares of the slots,' if shares > 1 else ''} are "
+                f"{self.outputs} presets; expected at most {MOST_PRESETS}: take fewer groups, "
+                "such as presets=global, or --actions tiers"
             )
 
     @property
     def outputs(self) -> int:
         """The number of presets."""
-        return int(len(self.plans) ** len(self.groups))
+        return int(len(self.plans) ** len(self.groups) * len(self.table.running))
 
     @cached_property
     def presets(self) -> Ints:
-        """[N, C · 4] tier indices of each."""
-        grids = np.indices((len(self.plans),) * len(self.groups)).reshape(len(self.groups), -1)
+        """[N, D] tier indices of each."""
+        counts = (len(self.plans),) * len(self.groups) + (len(self.table.running),)
+        *grids, share = np.indices(counts).reshape(len(counts), -1)
         group_of = {name: g for g, group in enumerate(self.groups) for name in group}
         by_class = [np.array(self.plans)[grids[group_of[name]]] for name in self.table.class_names]
-        return np.concatenate(by_class, axis=1)
+        of_engine = [share[:, None]] if self.table.sizes_batch else []
+        return np.concatenate([*by_class, *of_engine], axis=1)
 
     def decode(self, actions: NDArray[Any]) -> Ints:
         """Actions [R] are numbers of presets."""

@@ -68,7 +68,7 @@ class Actions(Protocol):
 
     @property
     def neutral(self) -> Ints:
-        """[D] where an untrained policy begins: tier indices of the least surprising action."""
+        """[D] tier indices of the least surprising action, which holds before the first decision."""
         ...
 
     @property

@@ -104,7 +104,7 @@ def test_what_is_no_action_is_refused(codec: Any, actions: np.ndarray) -> None:
         codec.decode(actions)
 
 
-def test_a_choice_of_shares_is_one_more_number_and_no_preset() -> None:
+def test_a_choice_of_shares_is_one_more_number_and_comes_with_every_preset() -> None:
     table = sized_tiers(TABLE.class_names)
     box, tiers = BoxCodec(table), TierCodec(table)
     assert (box.outputs, tiers.outputs) == (10, BoxCodec(TABLE).outputs // 3 * 16 + 7)
@@ -113,8 +113,13 @@ def test_a_choice_of_shares_is_one_more_number_and_no_preset() -> None:
     logits = np.zeros(tiers.outputs, np.float32)
     logits[-6] = 1.0
     assert (tiers.choose(logits) == [*[0] * 12, 1]).all()
-    with pytest.raises(UserError, match=r"plans by class, and the table has shares of the slots"):
-        presets_of(table, [table.class_names])
+    presets = presets_of(table, [table.class_names])
+    plain = np.repeat(GLOBAL.presets, 7, axis=0)
+    assert (presets.presets == np.column_stack([plain, np.tile(np.arange(7), 16)])).all()
+    assert (presets.decode(np.array([7 * 3 + 5])) == [[*GLOBAL.presets[3], 5]]).all()
+    assert codec_from_dict(presets.to_dict(), table) == presets
+    with pytest.raises(UserError, match=r"7 shares of the slots, are 1792 presets; .* fewer"):
+        presets_of(table, STRICT.groups)
 
 
 @pytest.mark.parametrize("codec", [TierCodec(TABLE, masked=True), STRICT, GLOBAL, BoxCodec(TABLE)])

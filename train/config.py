@@ -95,10 +95,9 @@ class Learning:
     policy: str = "ppo"
     """Learning algorithm: ppo, a2c, recurrent-ppo, maskable-ppo, dqn, qrdqn, sac or tqc."""
     actions: Kind | None = None
-    """Tiers: depth, width and nodes by class. Sized-tiers: and how many requests may run at once,
-    not for presets. Prices: factors that steer slack-priced, which selects the nodes; needs a
-    hardware profile, not for presets and masks. None: sized-tiers, for presets and with --imitate
-    tiers."""
+    """Tiers: depth, width and nodes by class. Sized-tiers: and how many requests may run at once.
+    Prices: factors that steer slack-priced, which selects the nodes; needs a hardware profile, not
+    for presets and masks. None: sized-tiers, with --imitate tiers."""
     observation: Literal["aggregate", "per-request"] = "aggregate"
     """What is observed: features by class and of the engine, or these and every request by itself,
     over which the network attends by class (ppo and a2c, over plans)."""
@@ -140,8 +139,7 @@ class Learning:
         """What is chosen from: as asked, else by what the algorithm can choose."""
         if self.actions is not None:
             return self.actions
-        whole_plans = self.imitate is not None or ALGORITHMS[self.policy].acts_on == "presets"
-        return "tiers" if whole_plans else "sized-tiers"
+        return "tiers" if self.imitate is not None else "sized-tiers"
 
 
 @dataclass(frozen=True)

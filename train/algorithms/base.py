@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import nn
 
+from engine.protocol import Ints
 from policies.action_codec import ActionCodec
 from policies.actions import Actions
 from train.algorithms.request_encoder import RequestEncoder
@@ -75,7 +76,8 @@ class Learner(BaseAlgorithm):
         raise NotImplementedError
 
     def start_small(self) -> None:
-        """Bias the untrained policy to small trees, one that sets prices to neutral ones.
+        """Bias the untrained policy to small trees and batches, one that sets prices to neutral
+        ones.
 
         One that starts with all of them alike builds a queue in its first minute that it cannot
         get rid of, and never sees a request served in time.
@@ -91,14 +93,24 @@ class Learner(BaseAlgorithm):
         return np.stack([self.predict(rows, deterministic=True)[0] for rows in observations])
 
 
+def first_tiers(table: Actions) -> Ints:
+    """[D] where an untrained policy begins: with neutral prices; of plans with the smallest tiers.
+
+    With few requests at once, too: objectives are then met from the start. One that begins with
+    every slot taken meets none and has little to learn from; of five trainings some never found
+    that fewer at once are served in time.
+    """
+    return table.neutral if table.kind == "prices" else np.zeros_like(table.neutral)
+
+
 def first_biases(table: Actions) -> NDArray[Any]:
-    """By how much the logits [Σ nvec] of an untrained policy lie below those of its neutral tiers.
+    """By how much the logits [Σ nvec] of an untrained policy lie below those of its first tiers.
 
     Of plans, the further the lower. Of prices, all alike: what is best may be far from neutral, and
     a policy that starts with slack-priced can afford to try it.
     """
-    by_entry = zip(table.nvec, table.neutral, strict=True)
-    away = np.concatenate([np.abs(np.arange(n) - neutral) for n, neutral in by_entry])
+    by_entry = zip(table.nvec, first_tiers(table), strict=True)
+    away = np.concatenate([np.abs(np.arange(n) - first) for n, first in by_entry])
     return CALM * (away > 0) if table.kind == "prices" else CAUTION * away
 
 

@@ -16,7 +16,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch import nn
 
 from policies.action_codec import BoxCodec, PresetCodec
-from train.algorithms.base import CAUTION, Acting, Learner, linear, lower_bias
+from train.algorithms.base import CAUTION, Acting, Learner, first_tiers, linear, lower_bias
 from train.algorithms.timing import TimedReplayBuffer
 
 CAUTION_VALUE = 0.02  # that every further tier of a preset is worth less at first; returns are ~1
@@ -91,8 +91,8 @@ class _Squashed(OffPolicy):
         return Acting((*hidden, self.actor.mu), self.actor.activation_fn)
 
     def start_small(self) -> None:
-        """The mean lies towards the neutral tiers; of prices, in the middle of them."""
-        middle = cast(BoxCodec, self.codec).middle(self.codec.table.neutral)
+        """The mean lies towards the first tiers; of prices, in the middle of them."""
+        middle = cast(BoxCodec, self.codec).middle(first_tiers(self.codec.table))
         by = -middle if self.codec.table.kind == "prices" else -CAUTION * np.sign(middle)
         lower_bias(self.actor.mu, by)
 
