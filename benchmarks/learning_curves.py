@@ -15,16 +15,13 @@ import numpy as np
 
 from eval.statistics import mean_interval
 
-HELD_OUT_EVERY = 32_768
+HELD_OUT_EVERY = 16_384
 """Decisions between two points of a curve."""
 SCORE = "eval/score"
 
 
 def curve_of(runs: Sequence[Path]) -> dict[str, list[Any]]:
-    """Mean and 95 % interval over the runs at the decisions at which all were judged.
-
-    Where a run ends by the clock its last point is its own, and belongs to no other's.
-    """
+    """Mean and 95 % interval over the runs at the decisions at which all were judged."""
     scored = [scores(run / "metrics.jsonl") for run in runs]
     steps = sorted(set.intersection(*(set(of) for of in scored))) if scored else []
     rng = np.random.default_rng(0)

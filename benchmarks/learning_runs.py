@@ -1,4 +1,4 @@
-"""Runs of `train.py` and `tune.py`, each in a process of its own on two cores, kept once finished.
+"""Runs of `train.py` and `tune.py`, each in a process of its own, kept once finished.
 
 All lie in runs/learning-benchmark. One that was cut is taken up where it was; one that is finished
 serves every figure that asks for the same, which is the same options, seed, hyper-parameters and
@@ -10,29 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from benchmarks.bench import Bench
 from benchmarks.command import ROOT
 from benchmarks.figures import UnmeasuredError
+from benchmarks.learning_processes import Job, Watch, side_by_side, unwatched
 from benchmarks.replay_training import CORES, need_cores
 from engine.errors import UserError
 
 FOLDER = ROOT / "runs" / "learning-benchmark"
 QUICK_MINUTES = 0.3
-STOPPING_S = 60.0
-"""A process that is asked to end may take so long to save what it has."""
-ON_CORES = (
-    "import os, sys; c = {cores}; c and os.sched_setaffinity(0, c); "
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-)
 
 
 def folder_of(bench: Bench) -> Path:
@@ -45,27 +36,36 @@ def trained(
     options: Sequence[str],
     seed: int = 0,
     anew: bool = False,
-    watch: Callable[[Path], None] = lambda _: None,
+    watch: Watch = unwatched,
 ) -> Path:
-    """The run folder of `train.py` with these options, without its comparison.
+    """The run folder of `train.py` with these options on two cores, without its comparison.
 
     `watch` is handed the folder about once a second while it trains. Raises UnmeasuredError where
     train.py does not take the options or fails.
     """
     need_cores()
-    if bench.quick:
-        options = (*options, "--minutes", f"{QUICK_MINUTES:g}")
-    name = f"{_named(options)}-seed{seed}-{digest(_asked(options))}"
-    run = folder_of(bench) / name
+    run = _folder(bench, options, seed)
     if anew:
         shutil.rmtree(run, ignore_errors=True)
-    if _is_done(run):
-        return run
-    asked = ["--out", str(run), *options, "--seed", str(seed), "--eval-seeds", "0"]
-    process(bench, ["train.py", *_taken_up(run, asked)], run, f"training {name}", watch)
     if not _is_done(run):
-        raise UnmeasuredError(f"train.py left {run} unfinished; repeat the command to go on")
-    return run
+        side_by_side(bench, [_training(bench, options, seed, watch)], lanes=1)
+    return _finished(run)
+
+
+def trainings(bench: Bench, options: Sequence[str], seeds: Sequence[int]) -> list[Path]:
+    """The run folders of so many trainings, one for each seed, two at a time on a core each.
+
+    Give them their length in decisions, or what they come to depends on what else runs.
+    """
+    need_cores()
+    runs = [_folder(bench, options, seed) for seed in seeds]
+    left = [
+        _training(bench, options, seed)
+        for seed, run in zip(seeds, runs, strict=True)
+        if not _is_done(run)
+    ]
+    side_by_side(bench, left, lanes=CORES)
+    return [_finished(run) for run in runs]
 
 
 def studied(bench: Bench, policy: str, options: Sequence[str]) -> dict[str, Any]:
@@ -74,51 +74,13 @@ def studied(bench: Bench, policy: str, options: Sequence[str]) -> dict[str, Any]
     results = study / "results.json"
     if not results.is_file():
         asked = ["--out", str(study), "--policy", policy, *options]
-        process(bench, ["tune.py", *_taken_up(study, asked)], study, f"tuning {policy}")
+        words = ("tune.py", *_taken_up(study, asked))
+        side_by_side(bench, [Job(words, study, f"tuning {policy}")], lanes=1)
     try:
         found: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UnmeasuredError(f"tune.py left no results in {study} ({error})") from error
     return found
-
-
-def process(
-    bench: Bench,
-    words: Sequence[str],
-    folder: Path,
-    doing: str,
-    watch: Callable[[Path], None] = lambda _: None,
-) -> None:
-    """Run a command of the checkout on two cores to its end; its output goes beside `folder`.
-
-    Asked to stop, it is given time to save. Raises UnmeasuredError with its last line if it fails.
-    """
-    allowed = sorted(os.sched_getaffinity(0))[:CORES] if hasattr(os, "sched_getaffinity") else []
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    log, begun = folder.with_name(f"{folder.name}.log"), perf_counter()
-    with log.open("w", encoding="utf-8") as output:
-        command = [sys.executable, "-c", ON_CORES.format(cores=allowed), *words]
-        running = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            while running.poll() is None:
-                bench.say(f"{doing}: {(perf_counter() - begun) / 60:.1f} minutes")
-                watch(folder)
-                try:
-                    running.wait(timeout=1.0)
-                except subprocess.TimeoutExpired:
-                    continue
-        finally:
-            if running.poll() is None:  # we are interrupted
-                running.terminate()
-                try:
-                    running.wait(STOPPING_S)
-                except subprocess.TimeoutExpired:
-                    running.kill()
-                    running.wait()
-    watch(folder)
-    if running.returncode:
-        said = log.read_text("utf-8", "replace").strip().splitlines() or ["nothing was said"]
-        raise UnmeasuredError(f"{words[0]} failed: {said[-1]}")
 
 
 def revisions(runs: Sequence[Path]) -> list[str]:
@@ -134,6 +96,27 @@ def digest(value: Any) -> str:
     """Of plain data, short enough for a folder's name."""
     text = json.dumps(value, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _options(bench: Bench, options: Sequence[str]) -> list[str]:
+    return [*options, *(("--minutes", f"{QUICK_MINUTES:g}") if bench.quick else ())]
+
+
+def _folder(bench: Bench, options: Sequence[str], seed: int) -> Path:
+    asked = digest(_asked(_options(bench, options)))
+    return folder_of(bench) / f"{_named(options)}-seed{seed}-{asked}"
+
+
+def _training(bench: Bench, options: Sequence[str], seed: int, watch: Watch = unwatched) -> Job:
+    run = _folder(bench, options, seed)
+    asked = ["--out", str(run), *_options(bench, options), "--seed", str(seed), "--eval-seeds", "0"]
+    return Job(("train.py", *_taken_up(run, asked)), run, f"training {run.name}", watch)
+
+
+def _finished(run: Path) -> Path:
+    if not _is_done(run):
+        raise UnmeasuredError(f"train.py left {run} unfinished; repeat the command to go on")
+    return run
 
 
 def _named(options: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """The trained controller against slack-priced, tuned AdaServe and best-fixed on held-out seeds.
 
-Five trainings, the 20 held-out seeds of shifting load at the load of `learning_contest`. Ratios are
+Ten trainings, the 20 held-out seeds of shifting load at the load of `learning_contest`. Ratios are
 of interquartile means, intervals over trainings and held-out seeds. Whatever else is asked of the
 trained controller is asked of these runs.
 """
@@ -16,12 +16,13 @@ from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.learning_contest import Contest, found
 from benchmarks.learning_intervals import Estimate, ratio
-from benchmarks.learning_runs import revisions, trained
+from benchmarks.learning_runs import revisions, trainings
 from benchmarks.learning_serving import Table, compared, episode_s, figure
 
-TRAINED = ("--policy", "ppo", "--minutes", "4")
-"""How the subject is trained, at the contest's load."""
-TRAININGS, QUICK_TRAININGS = 5, 1
+TRAINED = ("--policy", "ppo", "--decisions", "500000", "--minutes", "60")
+"""How the subject is trained, at the contest's load: about what four minutes of `train.py` come to,
+in decisions, so that it comes out the same wherever it is trained."""
+TRAININGS, QUICK_TRAININGS = 10, 1
 SEEDS, QUICK_SEEDS = 20, 2
 OURS, SLACK_PRICED, ADASERVE, BEST_FIXED = "trained", "slack-priced", "adaserve", "best-fixed"
 OTHERS = (SLACK_PRICED, ADASERVE, BEST_FIXED)
@@ -33,7 +34,7 @@ def subjects(bench: Bench, contest: Contest) -> list[Path]:
     """The run folders of all trainings, which are trained where they are not there yet."""
     options = (*TRAINED, "--load", f"{contest.load:g}")
     count = QUICK_TRAININGS if bench.quick else TRAININGS
-    return [trained(bench, options, seed) for seed in range(count)]
+    return trainings(bench, options, range(count))
 
 
 def against_adaserve(bench: Bench, _: str) -> Result:

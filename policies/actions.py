@@ -68,7 +68,7 @@ class Actions(Protocol):
 
     @property
     def neutral(self) -> Ints:
-        """[D] tier indices of the least surprising action, which holds before the first decision."""
+        """[D] tier indices of the least surprising action, which holds before any decision."""
         ...
 
     @property

@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 from engine.classes import DEFAULT_CLASSES
 from engine.errors import UserError
-from policies.actions import ActionTable
+from policies.actions import ActionTable, sized_tiers
 from train.algorithms.arguments import FOLDER, NETWORK, arguments_of
 from train.algorithms.registry import ALGORITHMS
 from train.algorithms.values import read_assignment
@@ -116,10 +116,13 @@ def test_there_is_at_least_one_engine() -> None:
 
 def test_presets_are_by_strictness_or_for_all() -> None:
     table = ActionTable(DEFAULT_CLASSES.names)
-    apart: Any = arguments_of(config("dqn")).codec(table, DEFAULT_CLASSES)
+    strict = config("dqn", "presets=strict-and-rest")
+    apart: Any = arguments_of(strict).codec(table, DEFAULT_CLASSES)
     assert apart.groups == (("coding",), ("chat", "summarization")) and apart.outputs == 256
-    alike: Any = arguments_of(config("dqn", "presets=global")).codec(table, DEFAULT_CLASSES)
+    alike: Any = arguments_of(config("dqn")).codec(table, DEFAULT_CLASSES)
     assert alike.groups == (DEFAULT_CLASSES.names,)
+    with pytest.raises(UserError, match="presets=global, or --actions tiers"):
+        arguments_of(strict).codec(sized_tiers(DEFAULT_CLASSES.names), DEFAULT_CLASSES)
 
 
 def test_a_run_goes_on_with_its_own_file(tmp_path: Path) -> None:
@@ -137,7 +140,7 @@ def test_a_run_goes_on_with_its_own_file(tmp_path: Path) -> None:
     [
         ("ppo", f"{NETWORK}.net_arch=[9]"),
         ("ppo", f"{NETWORK}.activation_fn=relu"),
-        ("dqn", "presets=global"),
+        ("dqn", "presets=strict-and-rest"),
         ("dqn", "n_envs=8"),
         ("sac", "ent_coef=0.1"),
     ],

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parents[1] / "hyperparameters"
 RUN_FILE = "hyperparameters.yaml"
 NETWORK = "policy_kwargs"
-OURS: dict[str, Any] = {"n_envs": 1, "presets": "strict-and-rest"}
+OURS: dict[str, Any] = {"n_envs": 1, "presets": "global"}
 PRESETS = ("strict-and-rest", "global")
 SCHEDULES = ("learning_rate", "clip_range")
 ACTIVATIONS = ("tanh", "relu")

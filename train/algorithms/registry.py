@@ -65,12 +65,6 @@ class Algorithm:
 
     def check_actions(self, kind: str) -> None:
         """Raise UserError where it cannot choose from a table of that kind."""
-        if kind == "sized-tiers" and self.acts_on == "presets":
-            able = ", ".join(name for name, of in ALGORITHMS.items() if of.acts_on != "presets")
-            raise UserError(
-                f"--policy {self.name} --actions {kind}: it chooses among presets, which do not "
-                f"say how many requests may run; take one of {able}, or --actions tiers"
-            )
         if kind == "prices" and not self.sets_prices:
             able = ", ".join(name for name, of in ALGORITHMS.items() if of.sets_prices)
             raise UserError(
