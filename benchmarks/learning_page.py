@@ -24,8 +24,8 @@ SECTIONS = (
         "Every algorithm",
         ("algorithm",),
         "Three trainings, 131,072 decisions each, on shifting load; ten held-out seeds. Curves "
-        "are of the held-out episodes by which training chooses its best model; the best fixed tree's "
-        "level is its score on the same ones.",
+        "are of the held-out episodes by which training chooses its best model; the best fixed "
+        "tree's level is its score on the same ones.",
         "learning-curves.svg",
         "Held-out score by decisions, a panel an algorithm",
     ),

@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import inspect
 import json
+import os
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,6 +22,7 @@ from benchmarks import (
     learning_first_win,
     learning_live,
     learning_page,
+    learning_processes,
     learning_runs,
     learning_subject,
 )
@@ -30,6 +32,7 @@ from benchmarks.fresh_clone import Clones
 from benchmarks.learning import FIGURES
 from benchmarks.learning_intervals import beats, difference, ratio
 from benchmarks.learning_pictures import PICTURES
+from benchmarks.learning_processes import Job
 from benchmarks.learning_serving import FIGURES as SERVED
 from benchmarks.learning_serving import Table
 from benchmarks.results import Results
@@ -240,17 +243,18 @@ def test_a_finished_run_serves_whoever_asks_for_the_same(
     monkeypatch.setattr(learning_runs, "_asked", list)
     begun: list[list[str]] = []
 
-    def process(_: Bench, words: list[str], run: Path, *__: Any) -> None:
-        begun.append(words)
-        for name in ("config.toml", "versions.json"):
-            run.mkdir(parents=True, exist_ok=True)
-            (run / name).write_text("{}")
-        if len(begun) > 1:  # the first is cut
-            (run / "controller").mkdir(parents=True)
-            (run / "controller" / "manifest.json").write_text("{}")
-            (run / "DONE").write_text("")
+    def ran(_: Bench, jobs: list[Job], lanes: int) -> None:
+        for job in jobs:
+            begun.append(list(job.words))
+            for name in ("config.toml", "versions.json"):
+                job.folder.mkdir(parents=True, exist_ok=True)
+                (job.folder / name).write_text("{}")
+            if len(begun) > 1:  # the first is cut
+                (job.folder / "controller").mkdir(parents=True)
+                (job.folder / "controller" / "manifest.json").write_text("{}")
+                (job.folder / "DONE").write_text("")
 
-    monkeypatch.setattr(learning_runs, "process", process)
+    monkeypatch.setattr(learning_runs, "side_by_side", ran)
     options = ("--policy", "dqn", "--minutes", "4")
     with pytest.raises(UnmeasuredError, match="unfinished"):
         learning_runs.trained(bench, options, 3)
@@ -259,6 +263,22 @@ def test_a_finished_run_serves_whoever_asks_for_the_same(
     assert begun[0][:2] == ["train.py", "--out"] and begun[1] == ["train.py", "--resume", str(run)]
     assert begun[0][-4:] == ["--seed", "3", "--eval-seeds", "0"]
     assert learning_runs.trained(bench, (*options, "--set", "learning_rate=1e-4"), 3) != run
+    assert learning_runs.trainings(bench, options, (3, 4))[0] == run and len(begun) == 4
+
+
+def test_two_commands_run_side_by_side_and_one_that_fails_stops_the_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(learning_processes, "POLL_S", 0.01)
+    code = "import os, sys; print(len(os.sched_getaffinity(0))); sys.exit({})"
+    good = [Job(("-c", code.format(0)), tmp_path / f"run{i}", f"run {i}") for i in range(3)]
+    learning_processes.side_by_side(bench, good, lanes=2)
+    cores = max(1, min(2, len(os.sched_getaffinity(0))) // 2)
+    assert [(tmp_path / f"run{i}.log").read_text() for i in range(3)] == [f"{cores}\n"] * 3
+    endless = Job(("-c", "import time; time.sleep(600)"), tmp_path / "endless", "endless")
+    failing = Job(("-c", code.format("'no such day'")), tmp_path / "failing", "failing")
+    with pytest.raises(UnmeasuredError, match="failed: no such day"):
+        learning_processes.side_by_side(bench, [endless, failing], lanes=2)
 
 
 def test_options_that_train_does_not_take_are_told(
