@@ -18,15 +18,15 @@ from benchmarks.decision_cost import DECISIONS, QUICK_DECISIONS
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.learning_contest import found
 from benchmarks.learning_runs import trained
-from benchmarks.learning_subject import TRAINED, subjects
+from benchmarks.learning_subject import subjects
 from benchmarks.replay_training import run_python
 from engine.protocol import Controller, Limits, Plan, View
 from policies import registry
 from policies.delegate import Delegate, delegating
 from policies.learned import LearnedController
 
-SIZES = {"class": TRAINED, "request": (*TRAINED, "--observation", "per-request")}
-"""How a controller is trained whose decision is timed, by what it decides for."""
+BY_REQUEST = ("--policy", "ppo", "--observation", "per-request", "--decisions", "50000")
+"""How a controller is trained that decides by request: its decision is timed, not judged."""
 TIMING = """
 import json
 from benchmarks.learning_cost import decisions_us
@@ -106,6 +106,6 @@ def decisions_us(spec: str, wanted: int) -> list[tuple[float, float]]:
 def _trained_by_request(bench: Bench) -> Path:
     """A run whose policy decides by request. Raises UnmeasuredError where there is none yet."""
     try:
-        return trained(bench, SIZES["request"])
+        return trained(bench, BY_REQUEST)
     except UnmeasuredError as error:
         raise UnmeasuredError(f"no per-request policy exported: {error}") from error

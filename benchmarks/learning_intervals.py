@@ -32,8 +32,9 @@ class Estimate(NamedTuple):
 
 
 def ratio(ours: Floats, theirs: Floats, rng: np.random.Generator) -> Estimate:
-    """Interquartile mean of `ours` [T, S] over that of `theirs` [S]."""
-    return _resampled(ours, theirs, rng, "ratio")
+    """Interquartile mean of `ours` [T, S] over that of `theirs` [S], neither below 0."""
+    value, low, high = _resampled(ours, theirs, rng, "ratio")
+    return Estimate(value, max(low, 0.0), high)
 
 
 def difference(ours: Floats, theirs: Floats, rng: np.random.Generator) -> Estimate:
