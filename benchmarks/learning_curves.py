@@ -15,7 +15,7 @@ import numpy as np
 
 from eval.statistics import mean_interval
 
-HELD_OUT_EVERY = 16_384
+HELD_OUT_EVERY = 8_192
 """Decisions between two points of a curve."""
 SCORE = "eval/score"
 
