@@ -54,6 +54,12 @@ FIGURES: tuple[Figure, ...] = (
         "slack-priced",
     ),
     Figure(
+        "trained_capped",
+        "trained controller over the best fixed tree with the best batch cap: violations, goodput",
+        None,
+        "benchmarks.learning_capped:over_capped",
+    ),
+    Figure(
         "algorithm_baselines",
         "shifting load: goodput of who is not trained, the best fixed tree first",
         None,

@@ -131,6 +131,19 @@ def best_fixed(setting: Setting) -> str:
     return f"best-fixed(depth={tree.depth}, width={tree.width}, nodes={tree.nodes})"
 
 
+def best_capped(setting: Setting) -> str:
+    """The fixed tree and batch cap that a sweep on training arrivals finds best at the load."""
+    from engine.classes import DEFAULT_CLASSES
+    from eval import best_fixed
+    from policies.actions import most_running
+
+    server, _ = _served(setting)
+    found = best_fixed.best_capped(server, setting.workload, setting.seconds, DEFAULT_CLASSES)
+    depth, width, nodes = found.tree
+    batch = most_running(found.share, server.settings.limits.slots)
+    return f"capped-tree({depth}, {width}, {nodes}, {batch})"
+
+
 def figure(table: Table, label: str, name: str) -> Floats:
     """[seeds] of one controller."""
     return np.array(table[label][name], np.float64)

@@ -35,6 +35,7 @@ from engine.request import Request
 from engine.workload import WorkloadConfig
 from eval.metrics import attainment, goodput_tps
 from models.model_cache import cache_root
+from policies.actions import EVERY_SLOT, SHARES
 from policies.best_fixed import awaiting
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from engine.serving import LiveServer
 
 LOG = logging.getLogger(__name__)
-VERSION = 1
+VERSION = 2
 SEED = 0
 """Of the generator that all episodes come from, one after the other, as in training."""
 REQUESTS, EPISODES = 600, (2, 64)
@@ -56,6 +57,8 @@ class Found(NamedTuple):
     tree: Tree
     attainment: float
     goodput_tps: float
+    share: float = 1.0
+    """Of the slots that may be held."""
 
     def told(self) -> str:
         """In words, for a report's notes."""
@@ -96,17 +99,11 @@ def best_tree(
     server: ReplayServer, config: WorkloadConfig, seconds: float, classes: ClassTable
 ) -> Found:
     """The best fixed tree for the workload, swept in seconds unless it is cached."""
-    generator = np.random.default_rng(SEED)
-    draw = RecordedDrawing(server, config, classes)
-    least, most = EPISODES
-    episodes = [draw(generator) for _ in range(least)]
-    while sum(map(len, episodes)) < REQUESTS and len(episodes) < most:
-        episodes.append(draw(generator))
+    episodes = drawn(server, config, classes)
     path = _cached(server, config, seconds, classes, episodes)
     if (known := _read(path)) is not None:
         return known
-    found = swept(server, episodes, seconds, classes)
-    best = max(found, key=lambda f: (f.attainment, f.goodput_tps))
+    best = most(swept(server, episodes, seconds, classes))
     try:
         write_atomic(path, json.dumps(best) + "\n")
     except OSError as error:  # it is only swept again next time
@@ -114,29 +111,59 @@ def best_tree(
     return best
 
 
+def best_capped(
+    server: ReplayServer, config: WorkloadConfig, seconds: float, classes: ClassTable
+) -> Found:
+    """The best fixed tree with the best share of the slots held at once, of SHARES; not cached."""
+    return most(swept(server, drawn(server, config, classes), seconds, classes, SHARES))
+
+
+def most(found: Sequence[Found]) -> Found:
+    """Who attains most objectives, of equals who has more goodput, then the first."""
+    return max(found, key=lambda f: (f.attainment, f.goodput_tps))
+
+
+def drawn(server: ReplayServer, config: WorkloadConfig, classes: ClassTable) -> list[list[Request]]:
+    """The sweep's episodes: as many as serve each tree REQUESTS."""
+    generator = np.random.default_rng(SEED)
+    draw = RecordedDrawing(server, config, classes)
+    fewest, limit = EPISODES
+    episodes = [draw(generator) for _ in range(fewest)]
+    while sum(map(len, episodes)) < REQUESTS and len(episodes) < limit:
+        episodes.append(draw(generator))
+    return episodes
+
+
 def swept(
-    server: ReplayServer, episodes: Sequence[list[Request]], seconds: float, classes: ClassTable
+    server: ReplayServer,
+    episodes: Sequence[list[Request]],
+    seconds: float,
+    classes: ClassTable,
+    shares: Sequence[float] = EVERY_SLOT,
 ) -> list[Found]:
-    """What each tree reaches over the episodes, cut after `seconds`; the cheapest tree first.
+    """What each tree reaches over the episodes with each of the shares of the slots held, cut after
+    `seconds`; the cheapest tree first.
 
     Where nothing was promised every tree attains all.
     """
     plain = server.roomy(held_slots(server))
     plain.settings = replace(plain.settings, horizon_s=seconds)
     limits = plain.settings.limits
-    trees, count = within(limits), len(episodes)
-    runs = [tree for tree in trees for _ in episodes]
+    settings = [(tree, share) for tree in within(limits) for share in shares]
+    count = len(episodes)
+    runs = [setting for setting in settings for _ in episodes]
     fleet = Fleet(plain, len(runs), classes)
     for replica in range(len(runs)):
         fleet.begin(replica, episodes[replica % count])
-    plan = planned(runs, len(classes.classes), limits.slots * limits.max_nodes)
-    fleet.serve(plan, ENDLESS)
+    everybody = limits.slots * limits.max_nodes
+    plan = planned([tree for tree, _ in runs], len(classes.classes), everybody)
+    fleet.serve(plan._replace(running=np.array([share for _, share in runs])), ENDLESS)
     found = []
-    for t, tree in enumerate(trees):
-        records = [fleet.records(t * count + e) for e in range(count)]
-        share = attainment(record for of_episode in records for record in of_episode)
+    for s, (tree, share) in enumerate(settings):
+        records = [fleet.records(s * count + e) for e in range(count)]
+        attained = attainment(record for of_episode in records for record in of_episode)
         goodput = float(np.mean([goodput_tps(of_episode) for of_episode in records]))
-        found.append(Found(tree, 1.0 if math.isnan(share) else share, goodput))
+        found.append(Found(tree, 1.0 if math.isnan(attained) else attained, goodput, share))
     return found
 
 
@@ -173,7 +200,7 @@ def _cached(
 def _read(path: Path) -> Found | None:
     """What was found before; None where nothing can be read."""
     try:
-        tree, share, goodput = json.loads(path.read_text(encoding="utf-8"))
-        return Found(Tree(*map(int, tree)), float(share), float(goodput))
+        tree, attained, goodput, share = json.loads(path.read_text(encoding="utf-8"))
+        return Found(Tree(*map(int, tree)), float(attained), float(goodput), float(share))
     except (OSError, ValueError, TypeError):
         return None

@@ -21,6 +21,7 @@ from eval import best_fixed, compare
 from eval.runner import SeededRequests
 from eval.runner import run as run_paired
 from policies import registry
+from policies.actions import most_running
 from policies.best_fixed import BestFixed, awaiting
 from tests.tiny_recording import known_profile, live_server, recorded, replay_server
 
@@ -82,6 +83,29 @@ def test_the_sweep_is_the_paired_runners_comparison_of_the_trees() -> None:
         assert own.attainment == pytest.approx(met / sum(r.metrics.requests for r in runs))
         assert own.goodput_tps == pytest.approx(np.mean([r.metrics.goodput_tps for r in runs]))
     assert len({round(f.attainment, 3) for f in found}) > 1
+
+
+def test_a_batch_cap_is_swept_as_the_system_serves_it() -> None:
+    server = replay_server()
+    draw = RecordedDrawing(server, WORK)
+    episodes = [draw(np.random.default_rng(0))]
+    shares = (0.25, 1.0)
+    found = best_fixed.swept(server, episodes, SECONDS, DEFAULT_CLASSES, shares)
+    trees, slots = within(server.settings.limits), server.settings.limits.slots
+    assert [(f.tree, f.share) for f in found] == [(t, s) for t in trees for s in shares]
+    settings = replace(server.settings, horizon_s=SECONDS)
+    for of in (found[0], found[1], found[8]):
+        batch = most_running(of.share, slots)
+        system = registry.make(f"capped-tree({', '.join(map(str, of.tree))}, {batch})")
+        served = run_paired(
+            {"it": system},
+            [SeededRequests(0, lambda: draw(np.random.default_rng(0)))],
+            lambda requests: server.engine(requests, DEFAULT_CLASSES, settings),
+        )
+        (run,) = served.runs["it"]
+        assert of.goodput_tps == pytest.approx(run.metrics.goodput_tps)
+        assert of.attainment == pytest.approx(run.metrics.attainment)
+    assert found[0].attainment != found[1].attainment
 
 
 def test_the_most_attained_wins_then_goodput_then_the_cheaper(
