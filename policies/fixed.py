@@ -51,3 +51,20 @@ class Eagle3(FixedTree):
         """Draft steps, beam width, nodes kept without the root; each at least 1."""
         check_whole("eagle3", 1, depth=depth)
         super().__init__(f"eagle3({depth},{width},{nodes})", depth, width, nodes)
+
+
+class CappedTree(FixedTree):
+    """A fixed tree and a batch cap: what an operator sets who tunes both once.
+
+    The strongest controller that decides nothing; whoever decides should be better than it.
+    """
+
+    def __init__(self, depth: int = 2, width: int = 1, nodes: int = 2, batch: int = 4) -> None:
+        """As `FixedTree`, and how many requests may hold a slot at a time."""
+        check_whole("capped-tree", 1, batch=batch)
+        super().__init__(f"capped-tree({depth},{width},{nodes},{batch})", depth, width, nodes)
+        self.batch = batch
+
+    def plan(self, view: View) -> Plan:
+        """The tree, for no more than `batch` requests at once."""
+        return super().plan(view)._replace(max_running=self.batch)

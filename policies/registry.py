@@ -35,6 +35,12 @@ ENTRIES: dict[str, Entry] = {
     "autoregressive": Entry(
         "policies.fixed", "Autoregressive", "ordinary decoding, no drafts", "standard decoding"
     ),
+    "capped-tree": Entry(
+        "policies.fixed",
+        "CappedTree",
+        "one tree, few requests at once: capped-tree(2, 1, 2, batch=4)",
+        "DraftGym",
+    ),
     "chain": Entry(
         "policies.fixed",
         "Chain",
@@ -150,12 +156,6 @@ ENTRIES: dict[str, Entry] = {
         "Liu et al. 2024 (arXiv 2406.14066)",
     ),
     # Systems: a controller with frozen scheduler settings.
-    "capped-tree": Entry(
-        "policies.systems",
-        "CappedTree",
-        "system: one tree, few at once: capped-tree(2, 1, 2, batch=4)",
-        "DraftGym",
-    ),
     "sarathi": Entry(
         "policies.systems",
         "Sarathi",

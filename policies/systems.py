@@ -14,7 +14,7 @@ from typing import Literal
 from engine.errors import UserError
 from engine.protocol import Controller, Plan, View
 from policies.delegate import Delegate, delegating
-from policies.fixed import Autoregressive, Chain, FixedTree
+from policies.fixed import Autoregressive, Chain
 
 
 @dataclass(frozen=True)
@@ -113,15 +113,3 @@ class VllmSpec(System):
     def __init__(self, k: int = 4) -> None:
         """k: drafted tokens, at least 1."""
         super().__init__(f"vllm-spec({k})", Chain(k), Scheduling())
-
-
-class CappedTree(System):
-    """One tree for everybody and a batch cap: what an operator sets who tunes both once.
-
-    The strongest controller that decides nothing; whoever decides has to be better than it.
-    """
-
-    def __init__(self, depth: int = 2, width: int = 1, nodes: int = 2, batch: int = 4) -> None:
-        """Draft steps (0: none), beam width, nodes without the root; requests that run at a time."""
-        name = f"capped-tree({depth},{width},{nodes},{batch})"
-        super().__init__(name, FixedTree(name, depth, width, nodes), Scheduling(max_running=batch))
