@@ -250,9 +250,10 @@ def _forward(extent: Extent, own: Own) -> int:
             y[i] = weights[bias + i]
         # Input by input, so that the inner loop runs over outputs that do not wait for each other.
         for j in range(fan_in):
-            row, value = at + j * fan_out, x[j]
+            start, value = at + j * fan_out, x[j]
+            row = weights[start : start + fan_out]
             for i in range(fan_out):
-                y[i] += weights[row + i] * value
+                y[i] += row[i] * value
         if layer < last:
             for i in range(fan_out):
                 y[i] = tanh(y[i]) if extent.is_tanh == 1 else max(y[i], np.float32(0.0))
