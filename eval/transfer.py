@@ -7,6 +7,7 @@ Serving them is the caller's; a difference is said only where its interval exclu
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ LEVEL = 0.95
 COLUMNS = ("on replay", "on live", "live − replay")
 UNITS: dict[str, tuple[float, str]] = {"attainment": (100.0, " points"), "goodput": (1.0, " tok/s")}
 """A figure's factor and unit as it is written."""
+RANGES = {"attainment": (0.0, 1.0), "goodput": (0.0, math.inf)}
+"""Beyond which a figure cannot lie, whatever a few seeds' Student's t allows."""
 TITLES = {"attainment": "attainment %", "goodput": "goodput tok/s"}
 
 
@@ -81,12 +84,13 @@ def transfer_of(
 
     def gap(controller: str, name: str, figure: Callable[[Run], float]) -> Gap:
         modelled, here = replay.values(controller, figure), live.values(controller, figure)
+        _, most = RANGES[name]
         return Gap(
             controller,
             name,
-            mean_interval(modelled, rng, LEVEL),
-            mean_interval(here, rng, LEVEL),
-            paired_difference(here, modelled, rng, level),
+            _within(mean_interval(modelled, rng, LEVEL), *RANGES[name]),
+            _within(mean_interval(here, rng, LEVEL), *RANGES[name]),
+            _within(paired_difference(here, modelled, rng, level), -most, most),
         )
 
     gaps = [gap(who, name, figure) for who in (before, after) for name, figure in JUDGED]
@@ -155,6 +159,13 @@ def _told(figure: str, interval: Interval) -> str:
 def _with_unit(interval: Interval, unit: str) -> str:
     mean, bounds, rest = with_interval(1)(interval).partition(" ")
     return f"{mean}{unit}{bounds}{rest}"
+
+
+def _within(interval: Interval, least: float, most: float) -> Interval:
+    """Clipped, but for an end that is open because one seed says nothing."""
+    ends = (interval.low, interval.high)
+    low, high = (min(max(e, least), most) if math.isfinite(e) else e for e in ends)
+    return dataclasses.replace(interval, low=low, high=high)
 
 
 def _times(interval: Interval, factor: float) -> Interval:
