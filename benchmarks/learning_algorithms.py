@@ -22,7 +22,7 @@ from benchmarks.learning_serving import Setting, Table, best_fixed, compared, ep
 DECISIONS = 65_536
 """Half a minute of PPO, some minutes of SAC and TQC."""
 TRAININGS, QUICK_TRAININGS = 3, 1
-SEEDS, QUICK_SEEDS = 10, 2
+SEEDS, QUICK_SEEDS = 5, 2
 OPPONENTS = {"autoregressive": "autoregressive", "random policy": RANDOM}
 TREE = "best-fixed"
 BASELINES = "algorithm_baselines"

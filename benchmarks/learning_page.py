@@ -23,7 +23,7 @@ SECTIONS = (
     Section(
         "Every algorithm",
         ("algorithm",),
-        "Three trainings, 65,536 decisions each, on shifting load; ten held-out seeds. Curves "
+        "Three trainings, 65,536 decisions each, on shifting load; five held-out seeds. Curves "
         "are of the held-out episodes by which training chooses its best model; the best fixed "
         "tree's level is its score on the same ones.",
         "learning-curves.svg",
