@@ -16,14 +16,14 @@ SECTIONS = (
     Section(
         "The trained controller",
         ("contest", "trained"),
-        "Ten trainings; the 20 held-out seeds of shifting load, multiplied by the factor at which "
+        "Five trainings; the 20 held-out seeds of shifting load, multiplied by the factor at which "
         "AdaServe, its constants tuned on training seeds, attains 70 to 85 %. Ratios of "
         "interquartile means with 95 % intervals over trainings and held-out seeds.",
     ),
     Section(
         "Every algorithm",
         ("algorithm",),
-        "Three trainings, 65,536 decisions each, on shifting load; five held-out seeds. Curves "
+        "Three trainings, 65,536 decisions each, on shifting load; ten held-out seeds. Curves "
         "are of the held-out episodes by which training chooses its best model; the best fixed "
         "tree's level is its score on the same ones.",
         "learning-curves.svg",

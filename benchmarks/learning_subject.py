@@ -1,6 +1,6 @@
 """The trained controller against slack-priced, tuned AdaServe and best-fixed on held-out seeds.
 
-Ten trainings, the 20 held-out seeds of shifting load at the load of `learning_contest`. Ratios are
+Five trainings, the 20 held-out seeds of shifting load at the load of `learning_contest`. Ratios are
 of interquartile means, intervals over trainings and held-out seeds. Whatever else is asked of the
 trained controller is asked of these runs.
 """
@@ -22,7 +22,7 @@ from benchmarks.learning_serving import Table, compared, episode_s, figure
 TRAINED = ("--policy", "ppo", "--decisions", "500000", "--minutes", "60")
 """How the subject is trained, at the contest's load: about what four minutes of `train.py` come to,
 in decisions, so that it comes out the same wherever it is trained."""
-TRAININGS, QUICK_TRAININGS = 10, 1
+TRAININGS, QUICK_TRAININGS = 5, 1
 SEEDS, QUICK_SEEDS = 20, 2
 OURS, SLACK_PRICED, ADASERVE, BEST_FIXED = "trained", "slack-priced", "adaserve", "best-fixed"
 OTHERS = (SLACK_PRICED, ADASERVE, BEST_FIXED)
