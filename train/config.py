@@ -21,7 +21,8 @@ from train.task_config import Episodes, Reward, check_task
 FEWEST_IMITATED = 256
 BY_REQUEST = ("ppo", "a2c")
 """Algorithms that can observe requests one by one."""
-BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)")
+BASELINES = ("autoregressive", "chain(2)", "eagle3(3,4,8)", "capped-tree(1,1,1,1)")
+"""The last serves one request at a time: where waiting costs nothing it is hard to beat."""
 DEFAULT_MODEL, DEFAULT_DRAFTER = "smollm2-135m-instruct", "eagle3"  # of live
 OF_NETWORKS = ("draft_head", "draft_model", "device", "attention", "dtype", "threads")
 LIVE_ONLY = (*OF_NETWORKS, "prompts")
