@@ -1,7 +1,8 @@
 """Wilcoxon's signed-rank test over paired seeds, held together over comparisons by Holm's rule.
 
 A second opinion beside the intervals of `eval.statistics`: it asks only which side a difference
-falls on and in what order of size, so that one wild seed moves it little.
+falls on and in what order of size, so that one wild seed moves it little. The effect that belongs
+to it is Hodges and Lehmann's.
 """
 
 from __future__ import annotations
@@ -24,6 +25,20 @@ def wilcoxon(differences: Sequence[float] | Floats) -> float:
         return float("nan")
     sample = sample[np.isfinite(sample) & (sample != 0)]
     return float(stats.wilcoxon(sample).pvalue) if len(sample) else 1.0
+
+
+def hodges_lehmann(differences: Sequence[float] | Floats) -> float:
+    """The shift that the test is about: median of the means of all pairs, each with itself too.
+
+    Of paired differences [seeds]; what is not finite is left out, nan of nothing (Hodges and
+    Lehmann 1963).
+    """
+    sample = np.asarray(differences, dtype=np.float64)
+    sample = sample[np.isfinite(sample)]
+    if not len(sample):
+        return float("nan")
+    one, other = np.triu_indices(len(sample))
+    return float(np.median((sample[one] + sample[other]) / 2.0))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
