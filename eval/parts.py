@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -167,9 +168,19 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(f"{n} ({mine.get(n)} and {theirs.get(n)})" for n in names)
 
 
-def figure(interval: Interval) -> dict[str, float]:
-    """A figure with its interval, as summaries hold it."""
-    return {"value": interval.mean, "low": interval.low, "high": interval.high}
+def figure(
+    interval: Interval, least: float = -math.inf, most: float = math.inf
+) -> dict[str, float]:
+    """A figure with its interval, as summaries hold it, no further than the figure can go."""
+
+    def within(bound: float) -> float:
+        return min(max(bound, least), most) if math.isfinite(bound) else bound
+
+    return {
+        "value": interval.mean,
+        "low": within(interval.low),
+        "high": within(interval.high),
+    }
 
 
 def typed(command: str, arguments: Sequence[str]) -> str:
