@@ -53,11 +53,15 @@ class Plan:
         return list(self.cells) or cells_of(self.size)
 
     @property
+    def cells_a_piece(self) -> int:
+        """The last piece may have fewer."""
+        return max(RUNS_A_PIECE // len(self.work.policies), 1)
+
+    @property
     def pieces(self) -> list[tuple[int, list[Cell]]]:
         """Cells in a shuffled order, always the same one, few at a time."""
-        cells = self.chosen
+        cells, step = self.chosen, self.cells_a_piece
         order = np.random.default_rng(0).permutation(len(cells)).tolist()
-        step = max(RUNS_A_PIECE // len(self.work.policies), 1)
         starts = range(0, len(cells), step)
         return [(i, [cells[c] for c in order[s : s + step]]) for i, s in enumerate(starts)]
 
@@ -155,6 +159,7 @@ def take_up(plan: Plan, pieces: Path) -> None:
         "cells": [cell.name for cell in plan.cells],
         **asdict(plan.work),
         "policies": names_of(plan.work.policies),
+        "cells_a_piece": plan.cells_a_piece,
     }
     path = pieces / PLAN
     if not path.is_file():
