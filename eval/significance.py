@@ -14,17 +14,34 @@ from scipy import stats
 
 from engine.protocol import Floats
 
+FEW = 13  # differences: SciPy's own limit for trying all signs
+ROUNDING = 1e-9  # of sums of ranks, which are halves
+
 
 def wilcoxon(differences: Sequence[float] | Floats) -> float:
     """Two-sided p-value of paired differences [seeds]; 1 when nothing differs, nan of no seeds.
 
-    Zeros and what is not finite are left out. Exact for few seeds without ties.
+    Zeros and what is not finite are left out. Exact for few seeds; for more, with ties, normal.
     """
     sample = np.asarray(differences, dtype=np.float64)
     if not len(sample):
         return float("nan")
     sample = sample[np.isfinite(sample) & (sample != 0)]
-    return float(stats.wilcoxon(sample).pvalue) if len(sample) else 1.0
+    if len(sample) > FEW:
+        return float(stats.wilcoxon(sample).pvalue)
+    return _by_all_signs(sample) if len(sample) else 1.0
+
+
+def _by_all_signs(sample: Floats) -> float:
+    """Share of all signs of the ranks under which their sum is as far out; ties share a rank.
+
+    What SciPy does where there are ties, in a thousandth of its time.
+    """
+    ranks = stats.rankdata(np.abs(sample))
+    signs = np.arange(2 ** len(sample))[:, None] >> np.arange(len(sample)) & 1
+    off = np.abs(signs @ ranks - ranks.sum() / 2.0)
+    seen = abs(float(ranks[sample > 0].sum()) - float(ranks.sum()) / 2.0)
+    return float(np.mean(off >= seen - ROUNDING))
 
 
 def hodges_lehmann(differences: Sequence[float] | Floats) -> float:

@@ -49,7 +49,7 @@ class Served:
         """Its interquartile mean where it has a score."""
         mask = self._known[controller]
         row, estimates = self._estimates(mask)
-        point = float(interquartile_mean(self.values[controller][mask]))
+        point = _middle(self.values[controller][mask])
         return self._interval(point, estimates[row[controller]], mask, level)
 
     def mean(self, controller: int) -> Interval:
@@ -62,9 +62,9 @@ class Served:
         """Interquartile mean of one less that of the other, where both have a score."""
         mask = self._known[one] & self._known[other]
         row, estimates = self._estimates(mask)
-        mine, theirs = (interquartile_mean(self.values[c][mask]) for c in (one, other))
+        mine, theirs = (_middle(self.values[c][mask]) for c in (one, other))
         apart = estimates[row[one]] - estimates[row[other]]
-        return self._interval(float(mine - theirs), apart, mask, level)
+        return self._interval(mine - theirs, apart, mask, level)
 
     def cell_differences(self, one: int, other: int) -> Floats:
         """[cells] mean over the seeds of what one is above the other; nan where one has none."""
@@ -105,6 +105,10 @@ class Served:
         if not cells:
             return Interval(float("nan"), -np.inf, np.inf, 0)
         return interval_of(point, estimates, int(mask.sum()), cells, level)
+
+
+def _middle(values: Floats) -> float:
+    return float(interquartile_mean(values)) if len(values) else float("nan")
 
 
 CROSSED = ("target", "load")
@@ -160,7 +164,7 @@ def _metric(name: str, served: Served, controllers: Sequence[str]) -> dict[str, 
     pairs = list(combinations(range(len(controllers)), 2))
     level = several(LEVEL, len(pairs) * len(METRICS))
     apart = [served.cell_differences(*pair) for pair in pairs]
-    tests = holm([wilcoxon(of) for of in apart])
+    tests = holm([wilcoxon(of[~np.isnan(of)]) for of in apart])
     found = {
         pair: (served.difference(*pair, level), test, cells)
         for pair, test, cells in zip(pairs, tests, apart, strict=True)
