@@ -55,26 +55,27 @@ def write_part(
     seeds: Sequence[int],
     command: str,
     complete: bool = True,
+    made_with: Mapping[str, Any] | None = None,
 ) -> None:
     """Write both files of the part; `summary` gets what the result was made with on top.
 
     `rows` are dictionaries (a key that a row lacks is null there) or a Parquet table, `command` is
-    what a reader types to get the same. What is not finite stays so in the rows and becomes null in
-    the summary. Raises ValueError for a part of no known name, UserError where nothing can be
+    what a reader types to get the same, `made_with` the versions that served it, None: those here
+    and now. What is not finite stays so in the rows and becomes null in the summary. Raises ValueError for a part of no known name, UserError where nothing can be
     written.
     """
     if name not in PARTS:
         raise ValueError(f"no part is called {name!r}; expected one of {', '.join(PARTS)}")
     content = parquet(rows)
-    made_with = versions()
-    hardware = made_with.pop("hardware")
+    served_by = dict(made_with or versions())
+    hardware = served_by.pop("hardware")
     header = {
         "part": name,
         "schema": SCHEMA,
         "complete": complete,
         "command": command,
         "seeds": list(seeds),
-        "versions": made_with,
+        "versions": served_by,
         "hardware": hardware,
         "rows_digest": _digest(content),
     }

@@ -77,13 +77,13 @@ def test_a_pairs_difference_is_that_of_what_is_shown_and_common_luck_cancels() -
 
 def test_nobody_wins_against_the_same_law() -> None:
     wins = 0
-    for seed in range(20):
+    for seed in range(10):
         of = scores(0.0, seed)
         values = of.of["goodput"]
         rng = np.random.default_rng(100 + seed)
         values[:] = values[0] + rng.normal(0, 0.05, values.shape)
         wins += bool(everywhere(of)["verdicts"]["goodput"]["beats"])
-    assert wins <= 3
+    assert wins <= 2
 
 
 def test_who_raised_in_a_cell_is_judged_on_the_others() -> None:

@@ -183,6 +183,12 @@ def take_up(plan: Plan, pieces: Path) -> None:
         )
 
 
+def served_by(folder: Path) -> dict[str, Any]:
+    """The versions that the plan was begun with, and so all of its pieces were."""
+    plan = json.loads((folder / FOLDER / PLAN).read_text(encoding="utf-8"))
+    return dict(plan["versions"])
+
+
 def read_pieces(plan: Plan, folder: Path) -> pyarrow.Table:
     """All rows, cells in the order of their axes and not of serving. Raises UserError."""
     import pyarrow as pa

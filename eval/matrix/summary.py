@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.matrix.axes import AXES, UNVARIED
-from eval.matrix.pieces import Plan, forget_pieces, read_pieces
+from eval.matrix.pieces import Plan, forget_pieces, read_pieces, served_by
 from eval.matrix.regimes import judged, loads_by_target, regimes
 from eval.matrix.scores import Scores, scores_of
 from eval.matrix.tails import COST, by_target, worst
@@ -31,7 +31,7 @@ def write_matrix(
     scores = scores_of(rows)
     summary = summary_of(plan, rows, scores, rng)
     seeds = sorted({seed for of_cell in scores.seeds for seed in of_cell})
-    write_part(folder, "matrix", rows, summary, seeds, command)
+    write_part(folder, "matrix", rows, summary, seeds, command, made_with=served_by(folder))
     forget_pieces(folder)
     return summary
 
