@@ -61,8 +61,8 @@ def write_part(
 
     `rows` are dictionaries (a key that a row lacks is null there) or a Parquet table, `command` is
     what a reader types to get the same, `made_with` the versions that served it, None: those here
-    and now. What is not finite stays so in the rows and becomes null in the summary. Raises ValueError for a part of no known name, UserError where nothing can be
-    written.
+    and now. What is not finite stays so in the rows and becomes null in the summary. Raises
+    ValueError for a part of no known name, UserError where nothing can be written.
     """
     if name not in PARTS:
         raise ValueError(f"no part is called {name!r}; expected one of {', '.join(PARTS)}")
