@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from eval.improvement import probability_of_improvement
 from eval.significance import hodges_lehmann
@@ -58,20 +59,22 @@ def test_pieces_strata_and_pairs_are_resampled_alike(monkeypatch: pytest.MonkeyP
 
 
 def test_two_levels_are_as_wide_as_all_resamples_say() -> None:
-    values = np.array([[1.0, 5.0], [2.0, 9.0]])
-    exact = [
-        values[np.ix_(who, where)].mean()
-        for who in itertools.product(range(2), repeat=2)
-        for where in itertools.product(range(2), repeat=2)
-    ]
-    found = two_level_interval(values, generator(), draws=4000, statistic=mean)
-    reach = 12.706 * np.std(exact) * np.sqrt(2)  # Student's t of two trainings
-    assert found.mean == values.mean() and found.seeds == 2
-    assert (found.high - found.mean) == pytest.approx(reach, rel=0.05)
+    values = np.array([[1.0, 5.0, 6.0], [2.0, 9.0, 4.0], [0.0, 2.0, 3.0]])
+    every = [np.array(choice) for choice in itertools.product(range(3), repeat=3)]
+    by_training = np.var([values[who].mean() for who in every]) * 3 / 2
+    by_instance = np.var([values[:, where].mean() for where in every]) * 3 / 2
+    total = by_training + by_instance
+    freedom = total**2 / (by_training**2 / 2 + by_instance**2 / 2)
+    reach = float(stats.t.ppf(0.975, freedom)) * total**0.5
+    found = two_level_interval(values, generator(), draws=20_000, statistic=mean)
+    assert found.mean == pytest.approx(values.mean()) and found.seeds == 3
+    assert found.high - found.mean == pytest.approx(reach, rel=0.03)
+    both = [values[np.ix_(who, where)].mean() for who in every for where in every]
+    assert found.high > np.quantile(both, 0.975)
 
 
-def test_one_training_shows_nothing_and_strata_stay_apart() -> None:
-    assert not np.isfinite(two_level_interval(np.ones((1, 5)), generator()).high)
+def test_single_instances_show_nothing_and_strata_stay_apart() -> None:
+    assert not np.isfinite(two_level_interval(np.ones((4, 1)), generator()).high)
     values = np.array([[0.0, 0.0, 50.0, 50.0]] * 3)  # all that differs is the stratum
     found = two_level_interval(values, generator(), strata="aabb", statistic=mean, draws=200)
     assert (found.low, found.high) == (25.0, 25.0)
@@ -110,6 +113,16 @@ def test_probability_of_improvement_of_the_same_law_holds_one_half_as_often_as_i
 def test_hodges_lehmann_is_the_median_of_all_means_of_two(values: list[float]) -> None:
     means = [(a + b) / 2 for i, a in enumerate(values) for b in values[i:]]
     assert hodges_lehmann(values) == pytest.approx(np.median(means))
+
+
+@given(SCORES, st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_of_many_values_it_is_found_without_all_pairs(values: list[float], ties: bool) -> None:
+    values = [round(value, 0) for value in values] if ties else values
+    whole = hodges_lehmann(values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eval.significance.MOST_PAIRS", 0)
+        assert hodges_lehmann(values) == pytest.approx(whole, abs=1e-9)
 
 
 def test_hodges_lehmann_of_nothing() -> None:

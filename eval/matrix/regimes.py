@@ -34,6 +34,7 @@ from eval.statistics import (
 from eval.writing import joined
 
 LEVEL = 0.95
+IMPROVEMENT_DRAWS = 400
 NO_DIFFERENCE = "no difference shown"
 
 
@@ -171,12 +172,14 @@ def _metric(name: str, served: Served, controllers: Sequence[str]) -> dict[str, 
     }
     most = 1.0 if name == "attainment" else np.inf
     means = [served.mean(c) for c in range(len(controllers))]
+    verdict_of = _verdict(name, controllers, intervals, found)
     return {
         "figures": {c: figure(i, 0, most) for c, i in zip(controllers, intervals, strict=True)},
         "means": {c: figure(i, 0, most) for c, i in zip(controllers, means, strict=True)},
-        "verdict": _verdict(name, controllers, intervals, found),
+        "verdict": verdict_of,
         "differences": [
-            _difference(name, served, controllers, pair, *of) for pair, of in found.items()
+            _difference(name, served, controllers, pair, verdict_of["best"], *of)
+            for pair, of in found.items()
         ],
     }
 
@@ -216,13 +219,18 @@ def _difference(
     served: Served,
     controllers: Sequence[str],
     pair: tuple[int, int],
+    best: str | None,
     interval: Interval,
     adjusted_p: float,
     cells: Floats,
 ) -> dict[str, Any]:
     one, other = (controllers[c] for c in pair)
-    ours, theirs = (list(served.values[c]) for c in pair)
-    better = probability_of_improvement(ours, theirs, served.rng, LEVEL, min(served.draws, 200))
+    improvement = {}
+    if best in (one, other):  # of all others nobody asks, and it takes the longest
+        ours, theirs = (list(served.values[c]) for c in pair)
+        draws = min(served.draws, IMPROVEMENT_DRAWS)
+        better = probability_of_improvement(ours, theirs, served.rng, LEVEL, draws)
+        improvement = {"improvement": figure(better, 0, 1)}
     return {
         "subject": one,
         "other": other,
@@ -230,6 +238,6 @@ def _difference(
         **figure(interval),
         "wilcoxon_p_holm": adjusted_p,
         "hodges_lehmann": hodges_lehmann(cells),
-        "improvement": figure(better),
+        **improvement,
         "says": verdict(one, other, interval, metric, higher_is_better=True),
     }
