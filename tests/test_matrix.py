@@ -15,7 +15,7 @@ import pytest
 
 from engine.classes import DEFAULT_CLASSES
 from engine.errors import UserError
-from engine.protocol import Candidates, Controller, Plan, View
+from engine.protocol import Controller, Plan, View
 from engine.workload import FIRST_HELD_OUT_SEED, episode_generator
 from eval.against import changes, of_matrix
 from eval.contenders import engine_makers
@@ -44,9 +44,6 @@ class Raising(Controller):
 
     def plan(self, view: View) -> Plan:
         raise RuntimeError("it would not plan")
-
-    def select(self, view: View, candidates: Candidates) -> Any:
-        raise AssertionError("nothing was planned")
 
 
 @pytest.fixture

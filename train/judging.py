@@ -5,6 +5,7 @@ Earlier results are read before anything is served, so that what is wrong with t
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,18 +31,28 @@ def evaluated(config: EvaluateConfig, console: Console) -> bool:
         from train.evaluation import evaluate
 
         out = evaluate(config, console)
+        _tell(out, "results.json", console)
     else:
         from train.matrix import evaluate_matrix
 
         out = evaluate_matrix(config, console)
-    _tell(out, console)
+        _tell(out, "matrix.json", console)
+        _report(out, console)
     return before is None or _as_good(out, before, config.seed, console)
 
 
-def _tell(out: Path, console: Console) -> None:
+def _tell(out: Path, name: str, console: Console) -> None:
     """Where things are."""
-    name = "matrix.json" if (out / "matrix.json").is_file() else "results.json"
     console.print(f"results     {out / name}", highlight=False, soft_wrap=True)
+
+
+def _report(out: Path, console: Console) -> None:
+    """Write the page for people beside a matrix, where this checkout has it."""
+    if find_spec("eval.report") is None:
+        return
+    from eval.report import write_report
+
+    _tell(write_report(out).parent, "report.html", console)
 
 
 def _as_good(out: Path, before: Scored, seed: int, console: Console) -> bool:
