@@ -3,7 +3,7 @@
 import sys
 
 from train.command_line import parse_with_files, run_command
-from train.config import EvaluateConfig
+from train.evaluate_config import EvaluateConfig
 
 
 def main() -> None:
@@ -17,12 +17,11 @@ def main() -> None:
         print(list_controllers())
         return
     config.check()
-    from train.evaluation import evaluate
+    from train.judging import evaluated
     from train.progress import new_console
 
-    console = new_console()
-    out = evaluate(config, console)
-    console.print(f"results     {out / 'results.json'}", highlight=False, soft_wrap=True)
+    if not evaluated(config, new_console()):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from functools import partial
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
-from benchmarks.pool import each_made
+from eval.pool import each_made
 from policies import registry
 
 EPISODES, QUICK_EPISODES = 200, 10

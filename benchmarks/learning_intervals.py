@@ -9,13 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from engine.protocol import Floats, Ints
 from eval.statistics import interquartile_mean
-
-DRAWS = 2000
-LEVEL = 0.95
+from eval.two_level import resampled_at
 
 
 class Estimate(NamedTuple):
@@ -55,15 +52,8 @@ def beats(
 
 
 def _resampled(ours: Floats, theirs: Floats, rng: np.random.Generator, kind: str) -> Estimate:
-    """Percentiles with both levels drawn anew, widened to hold Student's t.
-
-    That is with the variance that each level has by itself, a few seeds' understatement of it
-    mended as `eval.statistics` does, and Satterthwaite's degrees of freedom.
-    """
+    """Both levels drawn anew (`eval.two_level`), theirs on the same seeds as ours."""
     ours, theirs = np.atleast_2d(ours), np.asarray(theirs, np.float64)
-    counts = ours.shape
-    whole = [np.arange(count)[None] for count in counts]
-    anew = [rng.integers(count, size=(DRAWS, count)) for count in counts]
 
     def values(trainings: Ints, seeds: Ints) -> Floats:
         """[draws] of indices [draws, T] and [draws, S]."""
@@ -75,19 +65,5 @@ def _resampled(ours: Floats, theirs: Floats, rng: np.random.Generator, kind: str
             over = interquartile_mean(mine.reshape(len(mine), -1))
             return np.asarray(over / interquartile_mean(other))
 
-    value = float(values(whole[0], whole[1])[0])
-    if counts[1] < 2 or not np.isfinite(value):
-        return Estimate(value, -np.inf, np.inf)
-    alone = (values(anew[0], whole[1]), values(whole[0], anew[1]))
-    several = [(v, n) for v, n in zip(alone, counts, strict=True) if n > 1]
-    variances = np.array([v[np.isfinite(v)].var() * n / (n - 1.0) for v, n in several])
-    freedom = np.array([n - 1.0 for _, n in several])
-    total = float(variances.sum())
-    tail = (1.0 - LEVEL) / 2.0
-    both = values(anew[0], anew[1])
-    low, high = (float(q) for q in np.quantile(both[np.isfinite(both)], [tail, 1.0 - tail]))
-    if total == 0.0:
-        return Estimate(value, low, high)
-    freedoms = total**2 / float((variances**2 / freedom).sum())
-    reach = float(stats.t.ppf(1.0 - tail, freedoms)) * total**0.5
-    return Estimate(value, min(low, value - reach), max(high, value + reach))
+    found = resampled_at(values, ours.shape, rng)
+    return Estimate(found.mean, found.low, found.high)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from benchmarks.bench import Bench
-from benchmarks.pool import each_made
 from benchmarks.unfinished import Unfinished
+from eval.pool import each_made
 
 
 def all_of(

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.figures import UnmeasuredError
-from benchmarks.pool import each_made
 from benchmarks.published_world import World
 from engine.classes import ClassTable
 from engine.errors import UserError
@@ -30,6 +29,7 @@ from engine.settings import EngineSettings
 from engine.workload import FIRST_HELD_OUT_SEED, episode_generator
 from eval import contenders, runner
 from eval.metrics import EpisodeMetrics, summarise
+from eval.pool import each_made
 from policies import registry
 from policies.fixed import FixedTree
 from policies.systems import System

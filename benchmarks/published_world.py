@@ -24,6 +24,7 @@ from engine.classes import ClassTable, SLOClass
 from engine.profile.hardware_profile import HardwareProfile
 from engine.profile.published import open_profile
 from engine.protocol import Ints
+from engine.replay.prompt_lengths import with_prompts
 from engine.replay.recording import Manifest, Recording
 from engine.replay.server import ReplayConfig, ReplayServer
 from engine.replay.synthetic.generator import Shown, SyntheticConfig, draw_recording
@@ -123,21 +124,6 @@ def prompt_lengths(work: WorkloadConfig, text_class: Ints, seed: int) -> Ints:
         wanted = np.quantile(found, levels) if len(texts) else levels
         lengths[texts] = np.clip(np.rint(wanted), 1, work.prompt_tokens)
     return lengths
-
-
-def with_prompts(recording: Recording, lengths: Ints) -> Recording:
-    """The recording with prompts of so many made-up tokens [N] in place of its own."""
-    parts = []
-    for text, length in enumerate(lengths.tolist()):
-        start, end = recording.first_token[text : text + 2].tolist()
-        output = recording.tokens[start + int(recording.prompt_tokens[text]) : end]
-        parts.append(np.concatenate([np.ones(length, np.int32), output]))
-    ends = np.cumsum([len(part) for part in parts])
-    return recording._replace(
-        prompt_tokens=lengths.astype(np.int32),
-        first_token=np.concatenate([[0], ends]).astype(np.int64),
-        tokens=np.concatenate(parts),
-    )
 
 
 @lru_cache(maxsize=2)

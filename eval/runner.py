@@ -142,13 +142,25 @@ def serve(
     observers: Iterable[Observer] = (),
 ) -> Run:
     """Drain one engine with one controller and sum up."""
+    return serve_recorded(name, controller, seed, engine, max_iterations, observers)[0]
+
+
+def serve_recorded(
+    name: str,
+    controller: Controller,
+    seed: int,
+    engine: Engine,
+    max_iterations: int | None = None,
+    observers: Iterable[Observer] = (),
+) -> tuple[Run, list[RequestRecord]]:
+    """As `serve`, with the records that it summed up, completed by `eval.emissions`."""
     tally, emissions = Tally(), Emissions()
     settings = engine_settings(engine)
     watching: list[Observer] = [tally, emissions, *observers]
     records = emissions.completed(serve_observed(engine, controller, watching, max_iterations))
     metrics, cost = summarise(records, engine.classes), tally.cost
     left = any(record.status is Status.UNFINISHED for record in records)
-    return Run(
+    served = Run(
         controller=name,
         seed=seed,
         metrics=metrics,
@@ -168,6 +180,7 @@ def serve(
         waste_share=cost.waste_share,
         settings=settings,
     )
+    return served, records
 
 
 def engine_settings(engine: Engine) -> Settings:

@@ -245,8 +245,10 @@ def _notes(comparison: Comparison, fewer: Fewer | None, is_replay: bool) -> Iter
         ratio = with_interval(2)(fewer.ratio)
         yield f"violations of {fewer.other}, the fewest of the others, over the subject's: {ratio}"
     unfinished = sum(run.metrics.unfinished for run in runs)
+    total = sum(run.metrics.requests for run in runs)
+    if not total:
+        yield "no request arrived in any run, so nothing is shown; use a longer run or more load"
     if unfinished:
-        total = sum(run.metrics.requests for run in runs)
         yield f"{unfinished} of {total} requests were unfinished at the cut and count as misses"
     if any(run.capped for run in runs):
         yield "some runs were cut by the limit on iterations"

@@ -28,6 +28,7 @@ PACKAGES = (
     "optuna",
     "flashinfer-python",
     "nvidia-ml-py",
+    "pyarrow",
 )
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -25,7 +25,8 @@ from eval.versions import PACKAGES, versions
 from policies.registry import make
 from tests.nvml_double import RecordedNvml, Row
 from train import evaluation
-from train.config import EvaluateConfig, Serving, check_serving
+from train.config import Serving, check_serving
+from train.evaluate_config import EvaluateConfig
 
 
 class Asked(Exception):

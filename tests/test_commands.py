@@ -12,7 +12,8 @@ from engine.workload import PRESETS
 from eval.contenders import named, subject_of
 from policies import registry
 from train import command_line
-from train.config import EvaluateConfig, Serving, TrainConfig
+from train.config import Serving, TrainConfig
+from train.evaluate_config import EvaluateConfig
 from train.evaluation import load_server, seconds_a_run, served_workload
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,10 +26,11 @@ from benchmarks.deciding import timed
 from benchmarks.figures import Result, Row, UnmeasuredError, judged
 from benchmarks.fresh_clone import Clones
 from benchmarks.published_runs import Served, Task, fixed_tree, goodput, served, violations
-from benchmarks.published_world import World, prompt_lengths, with_mixed_prompts, with_prompts
+from benchmarks.published_world import World, prompt_lengths, with_mixed_prompts
 from benchmarks.results import Results
 from benchmarks.results_page import belongs, page_of
 from engine.profile.published import open_profile
+from engine.replay.prompt_lengths import with_prompts
 from engine.replay.synthetic.generator import SyntheticConfig, draw_recording
 from engine.replay.synthetic.pairs import find_pair
 from engine.workload import TraceUse, WorkloadConfig

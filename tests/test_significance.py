@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from eval.significance import holm, wilcoxon
 
@@ -27,6 +28,11 @@ def by_enumeration(differences: list[float]) -> float:
 )
 def test_wilcoxon_is_exact(differences: list[float]) -> None:
     assert wilcoxon(differences) == pytest.approx(by_enumeration(differences))
+
+
+@pytest.mark.parametrize("differences", [[1.0, 1.0, -1.0, 2.0, 2.0], [0.1] * 5 + [-0.1, 0.3, 0.3]])
+def test_ties_share_a_rank_as_scipy_has_it(differences: list[float]) -> None:
+    assert wilcoxon(differences) == pytest.approx(float(stats.wilcoxon(differences).pvalue))
 
 
 def test_five_of_five_do_not_reach_five_per_cent() -> None:

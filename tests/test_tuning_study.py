@@ -21,7 +21,8 @@ from policies.tunable import Tunable
 from tests.synthetic_tuning import ASKED, SPACE, hill_judge, meeting_judge, plan_of, two_judge
 from tests.tiny_recording import replay_server
 from train.command_line import parse_with_files
-from train.config import EvaluateConfig, Evaluation, Serving, TrainConfig
+from train.config import Evaluation, Serving, TrainConfig
+from train.evaluate_config import EvaluateConfig
 from train.tuning import plots, session
 from train.tuning.figures import FIGURES
 from train.tuning.outcome import pareto

@@ -200,13 +200,13 @@ class TrainConfig:
             )
         values = leaves(self)
         for name in ("minutes", "eval_seconds"):
-            _require(name, values[name], 0, exclusive=True)
+            require(name, values[name], 0, exclusive=True)
         for name in ("decide_every", "decisions", "fine_tune_live"):
-            _require(name, values[name], 1)
+            require(name, values[name], 1)
         for name in ("imitate_decisions", "patience"):
-            _require(name, values[name], 1)
+            require(name, values[name], 1)
         for name in ("eval_seeds", "seed", "held_out_every", "save_every_s", "half_life_s"):
-            _require(name, values[name], 0)
+            require(name, values[name], 0)
         if learning.patience is not None and (
             self.serving.backend == "live" or not learning.held_out_every
         ):
@@ -245,43 +245,6 @@ class TrainConfig:
         check_task(self.reward, self.episodes, learning.policy, is_off_policy, arguments.n_envs)
         if self.comparison[0] and not evaluation.baselines:
             raise UserError("--baselines: expected at least one controller; or --eval-seeds 0")
-
-
-@dataclass(frozen=True)
-class EvaluateConfig:
-    """Compare controllers on the same seeded arrivals, with intervals."""
-
-    policy: tuple[str, ...] = ()
-    """Controllers: a name as --list shows it, a call such as chain(4), module:Class, or the folder
-    of a run or of an exported controller. The verdict is about the first of the last kind, else
-    about the first."""
-    serving: Serving = field(default_factory=lambda: Serving(workload="steady"))
-    seeds: int = 5
-    """Seeded arrivals; every controller serves each of them."""
-    seconds: float = 10.0
-    """Engine time of each controller on each seed; requests arrive in its first part."""
-    seed: int = 0
-    """Of the intervals' resampling. The arrivals are fixed, and never trained on."""
-    out: Path | None = None
-    """Folder for the results; none: runs/evaluate-WORKLOAD-DATE-TIME."""
-    trace_out: Path | None = None
-    """Folder for what every run did: a Chrome trace of its steps (ui.perfetto.dev), metrics in the
-    Prometheus text format, tree choices and acceptance by request as JSON lines."""
-    config: Path | None = None
-    """TOML file of settings, keys named as these options; the command line overrides it."""
-    list: bool = False
-    """Show the controllers that have a name, and end."""
-
-    def check(self) -> None:
-        """Raise UserError for a value that cannot be meant."""
-        if not self.policy:
-            raise UserError(
-                "--policy: expected at least one controller (python evaluate.py --list shows them)"
-            )
-        check_serving(self.serving)
-        _require("seeds", self.seeds, 1)
-        _require("seconds", self.seconds, 0, exclusive=True)
-        _require("seed", self.seed, 0)
 
 
 @dataclass(frozen=True)
@@ -360,12 +323,12 @@ def check_serving(serving: Serving, on_networks: bool = False) -> None:
 
     `on_networks`: what is recorded will also be served by networks, so options say which and where.
     """
-    _require("load", serving.load, 0, exclusive=True)
-    _require("max_tokens", serving.max_tokens, 2)
-    _require("prompt_tokens", serving.prompt_tokens, 1)
-    _require("slots", serving.slots, 1)
-    _require("threads", serving.threads, 0)
-    _require("power_cap_watts", serving.power_cap_watts, 0, exclusive=True)
+    require("load", serving.load, 0, exclusive=True)
+    require("max_tokens", serving.max_tokens, 2)
+    require("prompt_tokens", serving.prompt_tokens, 1)
+    require("slots", serving.slots, 1)
+    require("threads", serving.threads, 0)
+    require("power_cap_watts", serving.power_cap_watts, 0, exclusive=True)
     unused = set(REPLAY_ONLY if serving.backend == "live" else LIVE_ONLY)
     for name in sorted(unused - set(OF_NETWORKS if on_networks else ())):
         if (given := getattr(serving, name)) != getattr(Serving(), name):
@@ -375,7 +338,8 @@ def check_serving(serving: Serving, on_networks: bool = False) -> None:
             )
 
 
-def _require(name: str, value: Any, least: float, exclusive: bool = False) -> None:
+def require(name: str, value: Any, least: float, exclusive: bool = False) -> None:
+    """Raise UserError for an option's number that is not at least `least`, or above it."""
     if value is None:
         return
     if not math.isfinite(value) or value < least or (exclusive and value == least):

@@ -28,7 +28,8 @@ from eval.contenders import named, subject_of
 from eval.slug import slug
 from train.command_folder import make_out
 from train.command_line import RUNS
-from train.config import DEFAULT_DRAFTER, DEFAULT_MODEL, EvaluateConfig, Serving
+from train.config import DEFAULT_DRAFTER, DEFAULT_MODEL, Serving
+from train.evaluate_config import EvaluateConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -254,8 +255,8 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
         console.print(headline(server, serving, shown), highlight=False)
         try:
             report = compare(
-                server, serving, controllers, subject, config.seeds, config.seconds, rng, console,
-                stop, trace_out=config.trace_out,
+                server, serving, controllers, subject, config.served_seeds, config.seconds, rng,
+                console, stop, trace_out=config.trace_out,
             )  # fmt: skip
         except Stopped:
             raise KeyboardInterrupt from None  # nothing to keep

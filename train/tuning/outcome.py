@@ -12,7 +12,7 @@ from engine.atomic_write import write_atomic
 from engine.errors import UserError
 from eval.writing import plain
 from train.command_line import as_toml
-from train.config import EvaluateConfig
+from train.evaluate_config import EvaluateConfig
 from train.tuning.figures import Figure
 from train.tuning.held_out import HeldOutGain, told
 from train.tuning.judging import (

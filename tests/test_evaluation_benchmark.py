@@ -1,0 +1,110 @@
+"""The evaluation benchmark: its figures and page, and its gate on few seeds."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import evaluation_gate, evaluation_matrix, evaluation_others, evaluation_page
+from benchmarks.bench import Bench
+from benchmarks.evaluation import FIGURES
+from benchmarks.evaluation_gate import judged, slower
+from benchmarks.figures import Result, UnmeasuredError
+from benchmarks.figures import judged as row_of
+from benchmarks.fresh_clone import Clones
+from benchmarks.results import Results
+from benchmarks.results_page import belongs, write_page
+from engine.replay.server import ReplayConfig, ReplayServer
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """Without networks or prompts."""
+
+    def nothing(*_: object) -> Any:
+        raise UnmeasuredError("this figure needs no networks")
+
+    return Bench(nothing, nothing, nothing, Clones(ROOT), quick=True)
+
+
+def test_the_issues_bars_are_all_there_and_every_figure_has_its_function() -> None:
+    assert {figure.name: str(figure.bar) for figure in FIGURES} == {
+        "matrix_small": "≤ 10 min",
+        "matrix_full": "≤ 24 h",
+        "adaptation": "≤ 15 min",
+        "self_compared": "≤ 10",
+        "slower_found": "≥ 9",
+        "report": "< 2 s",
+    }
+    for figure in FIGURES:
+        module, name = figure.measure.split(":")
+        function = getattr(importlib.import_module(module), name)
+        assert len(inspect.signature(function).parameters) == 2, figure.name
+
+
+def test_a_measurement_that_is_not_there_is_unmeasured(bench: Bench) -> None:
+    with pytest.raises(UnmeasuredError, match="not part of this checkout"):
+        evaluation_others._measured("benchmarks.evaluation_of_nothing", bench)
+
+
+def test_every_figure_stands_on_the_page_once_with_the_winners(tmp_path: Path) -> None:
+    for figure in FIGURES:
+        where = sum(belongs(figure.name, section.only) for section in evaluation_page.SECTIONS)
+        assert where == 1, figure.name
+    figures = {"value": 0.9, "low": 0.85, "high": 0.95}
+    regime = {
+        "controllers": {"hedge": {"attainment": figures, "goodput": figures}},
+        "verdicts": {
+            "attainment": {"best": "hedge", "level_with": ["chain"]},
+            "goodput": {"best": None, "level_with": []},
+        },
+    }
+    raw = {"overall": regime, "regimes": [{"axis": "load", "value": "1.3", **regime}]}
+    results = Results(tmp_path / "results.json")
+    results.add(row_of(FIGURES[0], Result(4.0, "4.0 min", raw=raw)), "now", {"versions": {}})
+    page = tmp_path / "docs" / "results" / "evaluation.md"
+    write_page(evaluation_page.PAGE, page, results.path, FIGURES)
+    text = page.read_text()
+    said = "hedge 0.90 [0.85, 0.95]; no difference shown to chain"
+    assert f"| everywhere | {said} | – |" in text and f"| load 1.3 | {said} | – |" in text
+    assert "| 4.0 min | ≤ 10 min | yes |" in text
+
+
+def test_a_slower_engine_takes_longer_and_promises_the_same() -> None:
+    server = ReplayServer.load(ReplayConfig())
+    longer = slower(server, 1.05)
+    contexts = np.full(4, 100)
+    step, other = (s.profile.step_s(3, 2, 6, contexts) for s in (server, longer))
+    assert other == pytest.approx(1.05 * step)
+    assert longer.unloaded_tpot_s == server.unloaded_tpot_s
+    assert longer.decision_s == pytest.approx(1.05 * server.decision_s)
+
+
+def test_the_gates_figures_count_who_is_called_worse(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation_gate, "QUICK_SELF_RUNS", 2)
+    monkeypatch.setattr(evaluation_gate, "QUICK_SLOWER_RUNS", 1)
+    monkeypatch.setattr(evaluation_gate, "SECONDS", 30.0)
+    alike = evaluation_gate.self_compared(bench, "")
+    assert alike.value == 0.0 and alike.text == "0 of 2"
+    found = evaluation_gate.slower_found(bench, "")
+    assert found.raw["runs"] == 1 and "attainment falls by" in found.note
+    same = [(seed, 0.5, 10.0) for seed in range(4)]
+    assert not any(change.is_worse for change in judged(same, same, bench.rng()))
+
+
+def test_a_pieces_cells_are_counted_by_the_plan(tmp_path: Path) -> None:
+    folder = tmp_path / evaluation_matrix.FOLDER
+    folder.mkdir()
+    (folder / evaluation_matrix.PLAN).write_text('{"cells_a_piece": 4}')
+    (folder / "00000.parquet").write_bytes(b"")
+    assert evaluation_matrix._pieces(tmp_path) == 1
+    assert evaluation_matrix._cells(tmp_path, 3) == 12
