@@ -1,9 +1,10 @@
 """The best fixed tree of a stretch of an episode: the sweep behind a switching oracle, on a fleet.
 
-A stretch is served alone: the requests that arrive in it, under whatever goes wrong meanwhile. So it
-need not be a regime; the time in which memory is withdrawn is a stretch too. All trees serve the same stretches side by side, of training seeds and texts, so that the
-oracle is not picked on the arrivals that it then serves. What is found is cached by all that it
-hangs on. Who changes between the trees found is `eval.oracle.Switching`.
+A stretch is served alone: the requests that arrive in it, under whatever goes wrong meanwhile. So
+it need not be a regime; the time in which memory is withdrawn is a stretch too. All trees serve the
+same stretches side by side, of training seeds and texts, so that the oracle is not picked on the
+arrivals that it then serves. What is found is cached by all that it hangs on. Who changes between
+the trees found is `eval.oracle.Switching`.
 """
 
 from __future__ import annotations

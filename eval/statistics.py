@@ -7,8 +7,10 @@ Nothing here ranks without an interval. Tests of significance are `eval.signific
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -17,6 +19,7 @@ from engine.protocol import Floats
 
 DRAWS = 2000  # resamples for a report (research/rl_toolkits.md §3.5)
 TRIMMED = 0.25  # of the values, at either end of an interquartile mean
+AT_ONCE = 4_000_000  # values that are resampled together
 FEWEST_VIOLATIONS = 30  # in a ratio's denominator (ALGORITHMS.md §10)
 
 Statistic = Callable[[Floats], Floats]
@@ -73,20 +76,49 @@ def mean_interval(
     """
     sample = np.asarray(values, dtype=np.float64)
     known = ~np.isnan(sample)
-    groups = _groups(sample[known], None if strata is None else _kept(strata, known))
+    groups = grouped(sample[known], None if strata is None else _kept(strata, known))
     count = int(known.sum())
     if count == 0:
         return Interval(float("nan"), -np.inf, np.inf, 0)
     estimate = float(statistic(np.concatenate(groups)))
     if min(map(len, groups)) == 1 or not np.isfinite(estimate):
         return Interval(estimate, -np.inf, np.inf, count)
-    resampled = [g[rng.integers(len(g), size=(draws, len(g)))] for g in groups]
-    estimates = statistic(np.concatenate(resampled, axis=1))
+    estimates = resampled(groups, rng, draws, statistic)
+    return interval_of(estimate, estimates, count, len(groups), level)
+
+
+def resampled(
+    groups: Sequence[Floats], rng: np.random.Generator, draws: int, statistic: Statistic
+) -> Floats:
+    """[draws] of the statistic, every draw with as many values of each group as it holds.
+
+    Groups are [..., values]: what stands before the last axis is resampled alike, so that what is
+    paired stays so, and comes out before the draws.
+    """
+    values = sum(group.shape[-1] for group in groups)
+    rows = max(math.prod(groups[0].shape[:-1]), 1)
+    at_once = max(AT_ONCE // (rows * values), 1)  # thousands of cells would fill the memory
+    found = []
+    for start in range(0, draws, at_once):
+        count = min(at_once, draws - start)
+        found.append(statistic(_drawn(groups, rng, count)))
+    return np.concatenate(found, axis=-1)
+
+
+def interval_of(
+    estimate: float, estimates: Floats, count: int, groups: int, level: float
+) -> Interval:
+    """The percentile interval of resampled `estimates` [draws], widened as `mean_interval` says.
+
+    `count` values were resampled in so many `groups`; unbounded where a group has one value.
+    """
+    a_group = count / groups
+    if a_group <= 1.0 or not np.isfinite(estimate):
+        return Interval(estimate, -np.inf, np.inf, count)
     tail = (1.0 - level) / 2.0
     low, high = (float(q) for q in np.quantile(estimates, [tail, 1.0 - tail]))
-    a_stratum = count / len(groups)
-    error = float(estimates.std()) * np.sqrt(a_stratum / (a_stratum - 1.0))
-    reach = float(stats.t.ppf(1.0 - tail, count - len(groups))) * error
+    error = float(estimates.std()) * math.sqrt(a_group / (a_group - 1.0))
+    reach = float(stats.t.ppf(1.0 - tail, count - groups)) * error
     return Interval(estimate, min(low, estimate - reach), max(high, estimate + reach), count)
 
 
@@ -163,13 +195,26 @@ def several(level: float, comparisons: int) -> float:
     return 1.0 - (1.0 - level) / max(comparisons, 1)
 
 
-def _groups(sample: Floats, strata: Sequence[Hashable] | None) -> list[Floats]:
+def grouped(sample: np.ndarray, strata: Sequence[Hashable] | None) -> list[np.ndarray]:
+    """The values [n] by stratum, in order of appearance; all together without strata."""
     if strata is None:
         return [sample]
-    by_stratum: dict[Hashable, list[float]] = {}
+    by_stratum: dict[Hashable, list[Any]] = {}
     for stratum, value in zip(strata, sample.tolist(), strict=True):
         by_stratum.setdefault(stratum, []).append(value)
     return [np.array(group) for group in by_stratum.values()]
+
+
+def _drawn(groups: Sequence[Floats], rng: np.random.Generator, count: int) -> Floats:
+    """[..., count, values] resampled within each group."""
+    if len({group.shape for group in groups}) > 1 or len(groups) == 1:
+        chosen = [g[..., rng.integers(g.shape[-1], size=(count, g.shape[-1]))] for g in groups]
+        return np.concatenate(chosen, axis=-1)
+    alike = np.stack(groups, axis=-2)  # [..., groups, values], the same draws in a single call
+    number, size = alike.shape[-2:]
+    which = rng.integers(size, size=(number, count, size))
+    picked = alike[..., np.arange(number)[:, None, None], which]
+    return np.moveaxis(picked, -3, -2).reshape(*alike.shape[:-2], count, number * size)
 
 
 def _kept(strata: Sequence[Hashable], known: np.ndarray) -> list[Hashable]:

@@ -10,9 +10,10 @@ from scipy import stats
 
 from engine.protocol import Floats
 from eval.adaptation import HOLD_WINDOWS, LEAST_TOLERANCE, SIGMAS, STEADY_SHARE
+from eval.adaptation_test import passages
 from eval.adaptation_test.course import Course
 from eval.adaptation_test.disturbances import Disturbed
-from eval.adaptation_test.figures import FIGURES, figures_of, values
+from eval.adaptation_test.figures import FIGURES, figures_of, seeds_alone, values
 from eval.adaptation_test.judging import Runs
 from eval.adaptation_test.verdicts import verdict_of
 from eval.oracle import ORACLE
@@ -39,15 +40,22 @@ def summary_of(
             c: [r for r in rows if r["controller"] == c and name in (ALL, r["disturbance"])]
             for c in controllers
         }
-        figures[name] = {c: figures_of(of, seeds) for c, of in mine.items()}
+        chosen = [of for key, of in disturbances.items() if name in (ALL, key)]
+        figures[name] = {
+            c: {
+                **figures_of(of, seeds),
+                **passages.figures_of(_passages(chosen, c, seeds, runs)),
+                "seeds_alone": seeds_alone(of),
+            }
+            for c, of in mine.items()
+        }
         whole = {c: [r for r in of if not r["failed"]] for c, of in mine.items()}
         verdicts[name] = verdict_of(
             titles[name], {c: values(regret, of, seeds) for c, of in whole.items()}
         )
     return {
         "controllers": list(controllers),
-        "figures_titles": {of.name: of.title for of in FIGURES}
-        | {"settling_s": "settling time, median, s", "restricted_s": "settling time, mean, s"},
+        "titles": {of.name: of.title for of in FIGURES} | passages.TITLES,
         "disturbances": {name: _told(of, oracle[name]) for name, of in disturbances.items()},
         "figures": figures,
         "verdicts": verdicts,
@@ -100,6 +108,24 @@ def courses_of(
         }
     windows = round(of.end_s / of.window_s)
     return {"at_s": [of.window_s * i for i in range(windows)], "controllers": found}
+
+
+def _passages(
+    disturbances: Sequence[Disturbed], controller: str, seeds: Sequence[int], runs: Runs
+) -> list[passages.Passage]:
+    """The controller's changes, each under the seeds that neither it nor the oracle failed in."""
+    found = []
+    for of in disturbances:
+        both = [(runs[of.name, controller, s], runs[of.name, ORACLE, s]) for s in seeds]
+        whole = [[Course(**run["course"]) for run in pair] for pair in both if _is_whole(pair)]
+        for stretch in of.stretches[1:] if whole else ():
+            cut = [[c.series(stretch.start_s, stretch.end_s) for c in pair] for pair in whole]
+            found.append(passages.Passage(*(list(part) for part in zip(*cut, strict=True))))
+    return found
+
+
+def _is_whole(runs: Sequence[Mapping[str, Any]]) -> bool:
+    return not any("failed" in run for run in runs)
 
 
 def _told(of: Disturbed, oracle: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
