@@ -56,7 +56,7 @@ def alone(requests: Sequence[Request], start_s: float, end_s: float) -> DrawnReq
 
 def best_tree(
     server: ReplayServer,
-    stretches: Sequence[DrawnRequests],
+    stretches: Sequence[Sequence[Request]],
     end_s: float,
     classes: ClassTable = DEFAULT_CLASSES,
 ) -> Found:
@@ -77,7 +77,7 @@ def best_tree(
 
 def swept(
     server: ReplayServer,
-    stretches: Sequence[DrawnRequests],
+    stretches: Sequence[Sequence[Request]],
     end_s: float,
     classes: ClassTable = DEFAULT_CLASSES,
 ) -> list[Found]:
@@ -99,7 +99,7 @@ def swept(
 
 def _cached(
     server: ReplayServer,
-    stretches: Sequence[DrawnRequests],
+    stretches: Sequence[Sequence[Request]],
     end_s: float,
     classes: ClassTable,
 ) -> Path:
@@ -107,7 +107,7 @@ def _cached(
     caps = server.power_cap_watts, server.settings.order
     digest.update(repr((VERSION, key_of(server), caps, end_s, classes)).encode())
     for stretch in stretches:
-        digest.update(repr(stretch.disturbances.of).encode())
+        digest.update(repr(disturbances_of(stretch).of).encode())
         for request in stretch:
             assert isinstance(request, RecordedRequest)
             asked = request.arrival_s, request.slo_class, request.text, request.max_tokens

@@ -1,55 +1,14 @@
-"""The command: options, all runs in two processes, and what is written and shown of them."""
+"""The command `python -m eval.adaptation_test`: options and output; `whole` does the work."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from engine.errors import UserError
-
-POLICIES = (
-    "autoregressive",
-    "best-fixed",
-    "adaserve",
-    "slack-priced",
-    "turbospec",
-    "adaptivespec",
-    "sglang-ema",
-    "hedge",
-)
-SEEDS, QUICK_SEEDS = 10, 3
-QUICK_SCALE = 0.5
-"""Of all times: quick runs are half as long."""
-OUT = Path("runs/adaptation")
-PART = "adaptation"
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is tested, and how thoroughly."""
-
-    policies: tuple[str, ...] = POLICIES
-    seeds: int = SEEDS
-    quick: bool = False
-    profile: str | None = None
-    """None: `eval.replay_world.FIELD`."""
-    recording: Path | None = None
-    load: float = 1.0
-    out: Path = OUT
-    command: str = "python -m eval.adaptation_test"
-
-    def check(self) -> None:
-        """Raise UserError for what cannot be meant."""
-        if self.seeds < 1:
-            raise UserError(f"--seeds {self.seeds}: expected a whole number of at least 1")
-        if not 0.05 <= self.load <= 5.0:
-            raise UserError(f"--load {self.load:g}: expected a factor from 0.05 to 5")
+from eval.adaptation_test.whole import OUT, PART, POLICIES, QUICK_SEEDS, SEEDS, Options, tested
 
 
 def parser() -> argparse.ArgumentParser:
@@ -108,78 +67,6 @@ def main(argv: Sequence[str]) -> int:
     print(f"results     {options.out}/{PART}.json, {PART}.parquet")
     print(f"next        python -m eval.report {options.out}")
     return 0
-
-
-def tested(options: Options, say: Say) -> dict[str, Any]:
-    """Run what is not done, write adaptation.parquet and adaptation.json; the summary.
-
-    Raises UserError.
-    """
-    options.check()
-    from engine.workload import FIRST_HELD_OUT_SEED
-    from eval import best_fixed, contenders
-    from eval.adaptation_test.judging import rows_of
-    from eval.adaptation_test.oracle import Sweep, searched
-    from eval.adaptation_test.serving import Setting, Task, served
-    from eval.adaptation_test.summary import summary_of
-    from eval.kept_runs import Kept, all_made
-    from eval.oracle import ORACLE
-    from eval.parts import read_summary, write_part
-    from eval.replay_world import FIELD, World
-    from eval.versions import versions
-
-    began_s = time.monotonic()
-    controllers = contenders.named(options.policies)
-    world = World(options.profile or FIELD, options.recording)
-    setting = Setting(world, QUICK_SCALE if options.quick else 1.0, options.load)
-    server = world.server
-    say(f"{server.describe()}")
-    of = {name: setting.disturbed(name) for name in _names(setting)}
-    seeds = list(range(FIRST_HELD_OUT_SEED, FIRST_HELD_OUT_SEED + options.seeds))
-    made_with = {
-        "setting": [str(world.profile), str(world.recording), setting.scale, setting.load],
-        "revision": versions()["revision"],
-    }
-    kept = Kept(options.out / f"{PART}.unfinished", made_with)
-    sweeps = {f"oracle of {of[name].title}": Sweep(setting, name) for name in of}
-    trees = dict(zip(of, all_made(searched, sweeps, kept, say, "sweep").values(), strict=True))
-    fixed: dict[str, list[str]] = {}
-    for name, one in of.items():
-        fixed[name] = best_fixed.settle(controllers, server, one.config, one.end_s)
-    tasks: dict[str, Task] = {}
-    key_of: dict[str, tuple[str, str, int]] = {}
-    for seed in seeds:
-        for name in of:
-            chosen = tuple(best["tree"] for best in trees[name])
-            specs = dict(zip(controllers, options.policies, strict=True))
-            for who in (ORACLE, *controllers):
-                label = f"{of[name].title} · {who} · seed {seed}"
-                key_of[label] = (name, who, seed)
-                tasks[label] = (
-                    Task(setting, name, seed, trees=chosen)
-                    if who == ORACLE
-                    else Task(setting, name, seed, spec=specs[who])
-                )
-    made = all_made(served, tasks, kept, say, PART)
-    runs = {key_of[label]: run for label, run in made.items()}
-    rows = rows_of(of, runs)
-    summary = summary_of(of, list(controllers), seeds, trees, runs, rows)
-    summary |= {
-        "world": server.describe(),
-        "best_fixed": fixed,
-        "quick": options.quick,
-        "load": options.load,
-        "seconds": time.monotonic() - began_s,
-    }
-    write_part(options.out, PART, rows, summary, seeds, options.command)
-    kept.forget()
-    return read_summary(options.out / f"{PART}.json")
-
-
-def _names(setting: Any) -> list[str]:
-    from eval.adaptation_test.disturbances import disturbed
-
-    return list(disturbed(setting.scale, setting.load))
 
 
 def _to_stderr(words: str) -> None:
