@@ -14,6 +14,7 @@ import pytest
 from engine.protocol import Controller, Plan, View
 from engine.replay.capacity_trees import Tree, within
 from engine.replay.drawing import RecordedDrawing
+from engine.request import Request
 from engine.workload import Disturbance, WorkloadConfig, disturbances_of, episode_generator
 from eval import oracle_sweep, runner
 from eval.adaptation import adaptation
@@ -80,16 +81,18 @@ def test_the_sweep_is_what_single_engines_come_to_one_by_one() -> None:
         name="tiny", duration_s=6.0, load=0.7, max_tokens=24, disturbances=(slow,)
     )
     draw = RecordedDrawing(server, work)
-    episodes = [draw(np.random.default_rng(seed)) for seed in range(2)]
-    part = [oracle_sweep.alone(requests, 2.0, 4.0) for requests in episodes]
+
+    def fresh(seed: int) -> list[Request]:
+        """An engine writes into its requests, so each is given others."""
+        return oracle_sweep.alone(draw(np.random.default_rng(seed)), 2.0, 4.0)
+
+    part = [fresh(seed) for seed in range(2)]
     assert all(2.0 <= r.arrival_s < 4.0 for of in part for r in of) and all(map(len, part))
     settings = replace(server.settings, horizon_s=4.0)
     by_hand = {}
     for tree in within(server.settings.limits):
-        runs = [
-            runner.serve("it", registry.make(tree.spec), 0, server.engine(of, settings=settings))
-            for of in part
-        ]
+        engines = [server.engine(fresh(seed), settings=settings) for seed in range(2)]
+        runs = [runner.serve("it", registry.make(tree.spec), 0, engine) for engine in engines]
         by_hand[tree] = float(np.mean([run.metrics.valid_tps for run in runs]))
     swept = oracle_sweep.swept(server, part, 4.0)
     assert {of.tree: of.valid_tps for of in swept} == pytest.approx(by_hand)

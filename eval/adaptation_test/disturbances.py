@@ -56,7 +56,7 @@ class Disturbed:
 
 def disturbed(scale: float = 1.0, load: float = 1.0) -> dict[str, Disturbed]:
     """All seven by name. `scale` multiplies all times, `load` all loads."""
-    there = {
+    there: dict[str, tuple[str, dict[str, Any], str]] = {
         "mix": ("abrupt mix", {"mix": STRICT}, "eight in ten ask for code"),
         "rate": ("rate step", {"load": HIGH}, f"{HIGH:g} × capacity"),
     }
@@ -74,7 +74,7 @@ def disturbed(scale: float = 1.0, load: float = 1.0) -> dict[str, Disturbed]:
 def _of_regimes(
     name: str, title: str, changed: dict[str, Any], says: str, scale: float, load: float
 ) -> Disturbed:
-    usual = {"load": LOW if name == "rate" else LOAD, "mix": EVEN}
+    usual: dict[str, Any] = {"load": LOW if name == "rate" else LOAD, "mix": EVEN}
     spans = (COMES_S, GOES_S - COMES_S, END_S - GOES_S)
     regimes = []
     for lasts_s, of in zip(spans, (usual, usual | changed, usual), strict=True):

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.protocol import Floats
 from eval.adaptation import Adaptation, adaptation, settling_times
 from eval.parts import figure
 from eval.statistics import Interval, interval_of
@@ -138,14 +137,17 @@ def _oracle_tokens(passages: Sequence[Passage], seeds: Sequence[int] | None = No
 
 
 def _mean(series: Sequence[Series]) -> Series:
-    """Window by window; counts become means too."""
+    """Window by window; counts become means too, which `adaptation` only adds up."""
 
-    def mean(name: str) -> Floats:
-        return np.asarray(np.mean([getattr(of, name) for of in series], axis=0))
+    def mean(name: str) -> Any:
+        return np.mean([getattr(of, name) for of in series], axis=0)
 
-    return series[0]._replace(
-        **{
-            name: mean(name)
-            for name in ("valid_tps", "iterations", "judged", "violations", "changes")
-        }
+    return Series(
+        start_s=series[0].start_s,
+        window_s=series[0].window_s,
+        valid_tps=mean("valid_tps"),
+        iterations=mean("iterations"),
+        judged=mean("judged"),
+        violations=mean("violations"),
+        changes=mean("changes"),
     )

@@ -5,7 +5,7 @@ A function of a task, for processes: what is loaded or drawn is kept by process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -98,5 +98,5 @@ def _controller(task: Task, of: Disturbed) -> Controller:
 
 @lru_cache(maxsize=4)
 def _drawing(setting: Setting, name: str, held_out: bool) -> RecordedDrawing:
-    config = replace(setting.disturbed(name).config)
+    config = setting.disturbed(name).config
     return RecordedDrawing(setting.world.server, config, held_out=held_out)

@@ -31,7 +31,9 @@ def verdict_of(title: str, regret: Mapping[str, np.ndarray]) -> dict[str, Any]:
     least = min(means, key=lambda name: means[name])
     others = sorted((name for name in known if name != least), key=lambda name: means[name])
     level = several(LEVEL, len(known) * (len(known) - 1) // 2)
-    differences, undecided, behind = {}, [], []
+    differences: dict[str, Any] = {}
+    undecided: list[str] = []
+    behind: list[str] = []
     for name in others:
         rng = np.random.default_rng(0)
         interval = paired_difference(known[name], known[least], rng, level)

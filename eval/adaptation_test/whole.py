@@ -104,7 +104,9 @@ def tested(options: Options, say: Say) -> dict[str, Any]:
         zip(disturbances, all_made(searched, sweeps, kept, say, "sweep").values(), strict=True)
     )
     fixed = {
-        name: best_fixed.settle(controllers, world.server, of.config, of.end_s)
+        name: best_fixed.settle(
+            contenders.named(options.policies), world.server, of.config, of.end_s
+        )
         for name, of in disturbances.items()
     }
     specs = dict(zip(controllers, options.policies, strict=True))

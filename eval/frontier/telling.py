@@ -39,9 +39,8 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
         lines += [of["says"] for of in verdict["policies"].values()]
         console.print(f"{'. '.join(lines)}.", highlight=False, markup=False)
     first = summary["controllers"][0]
-    console.print(f"who pays, with {first}:", highlight=False, markup=False)
     for says in summary["verdicts"][first]["audit"].values():
-        console.print(f"  {says}", highlight=False, markup=False)
+        console.print(f"{says}.", highlight=False, markup=False)
     for note in notes(summary):
         console.print(f"({note})", style="dim", highlight=False, markup=False)
 

@@ -41,7 +41,10 @@ def verdicts_of(
                 for o in others
                 if NONE in overloads
             },
-            "audit": {o: _audit(o, most, cells[c][o][list(loads).index(most)]) for o in overloads},
+            "audit": {
+                o: f"{c}, {_audit(o, most, cells[c][o][list(loads).index(most)])}"
+                for o in overloads
+            },
         }
     return found
 
@@ -69,12 +72,13 @@ def _against_none(
     level: float,
 ) -> dict[str, Any]:
     """Paired differences to no policy at that demand, and what they show."""
-    differences, parts = {}, []
+    differences: dict[str, Any] = {}
+    parts: list[str] = []
     for name, title in (("goodput_tps", "goodput"), ("jain", "Jain's index")):
-        pair = [
+        ours, theirs = (
             [_figure(runs[controller, o, load, s], name) for s in seeds] for o in (overload, NONE)
-        ]
-        interval = paired_difference(*pair, np.random.default_rng(0), level)
+        )
+        interval = paired_difference(ours, theirs, np.random.default_rng(0), level)
         differences[name] = figure(interval)
         digits, unit = (1, " tokens/s") if name == "goodput_tps" else (2, "")
         if not interval.excludes_zero:
