@@ -65,7 +65,7 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
             f"{unjudged} of {changes} passages are not judged: the oracle's own noise hides them"
         )
     if seeds < 10:
-        told.append(f"{seeds} seeds show large differences only; 10 or more are needed for a claim")
+        told.append("fewer than 10 seeds show large differences only; a claim needs more")
     for of in summary["failed"]:
         told.append(
             f"{of['controller']} failed in {of['disturbance']}, seed {of['seed']}: {of['failed']}"
@@ -106,7 +106,7 @@ def _table(title: str) -> Table:
 
 
 def _cell(figure: Mapping[str, Any], digits: int) -> str:
-    """`value` and below it its interval; ∞ where a median is never reached."""
+    """`value` and below it its interval; – for none, as a median that is never reached."""
     value, low, high = (_float(figure[key]) for key in ("value", "low", "high"))
     text = number(value, digits)
     if math.isnan(value) or not (math.isfinite(low) or math.isfinite(high)):

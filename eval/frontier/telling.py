@@ -53,7 +53,7 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
         "Jain's index is of the classes' attainment; queue age is the longest wait for a slot",
     ]
     if seeds < 5:
-        told.append(f"{seeds} seeds show large differences only")
+        told.append("fewer than 5 seeds show large differences only")
     for of in summary["failed"]:
         where = f"{of['controller']}, {of['overload']}, {of['load']:g} ×, seed {of['seed']}"
         told.append(f"failed: {where}: {of['failed']}")
