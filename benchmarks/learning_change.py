@@ -62,19 +62,13 @@ class Passage:
 
 def searched(search: Search) -> list[str]:
     """The trees of a search, before and behind the change."""
-    from engine.replay.capacity_trees import within
-    from eval.oracle import best_fixed
-    from policies import registry
-    from train.config import Serving
-    from train.evaluation import load_server
+    from eval.oracle_sweep import best_tree
 
-    limits = load_server(Serving()).settings.limits
-    fixed = {tree.spec: registry.make(tree.spec) for tree in within(limits)}
     found = []
     for changed in (False, True):
         serve = Served(search, side(search, changed), held_out=False)
-        episodes = [serve.episode(seed) for seed in range(search.seeds)]
-        found.append(best_fixed(episodes, fixed, serve.engine))
+        stretches = [serve.episode(seed).requests() for seed in range(search.seeds)]
+        found.append(best_tree(serve.server, stretches, search.scale * END_S).tree.spec)
     return found
 
 
@@ -103,12 +97,15 @@ class Served:
     """Episodes of a workload on replay, and engines for them that end when it does."""
 
     def __init__(self, search: Search, work: WorkloadConfig, held_out: bool) -> None:
+        from engine.replay.server import ReplayServer
         from train.config import Serving
         from train.evaluation import drawing, load_server
 
-        self._server = load_server(Serving())
-        self._settings = replace(self._server.settings, horizon_s=search.scale * END_S)
-        self._draw: Draw = drawing(self._server, Serving(), work, held_out)
+        server = load_server(Serving())
+        assert isinstance(server, ReplayServer)
+        self.server = server
+        self._settings = replace(server.settings, horizon_s=search.scale * END_S)
+        self._draw: Draw = drawing(server, Serving(), work, held_out)
 
     def episode(self, seed: int) -> SeededRequests:
         """The one with that seed."""
@@ -116,7 +113,7 @@ class Served:
 
     def engine(self, requests: list[Request]) -> Engine:
         """A fresh one."""
-        return self._server.engine(requests, settings=self._settings)
+        return self.server.engine(requests, settings=self._settings)
 
     def _requests(self, seed: int) -> list[Request]:
         return self._draw(episode_generator(seed))

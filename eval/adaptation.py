@@ -112,7 +112,7 @@ def adaptation(own: Series, oracle: Series) -> Adaptation:
         judged=judged,
         settled=settled,
         settling_s=windows * window_s,
-        settling_iterations=int(own.iterations[:windows].sum()),
+        settling_iterations=float(own.iterations[:windows].sum()),
         excess_s=(rise - best_rise) * window_s if best_risen else math.nan,
         excess_censored=not risen,
         regret_tokens=total,
@@ -121,7 +121,7 @@ def adaptation(own: Series, oracle: Series) -> Adaptation:
         regret_share=total / float(best.sum() * window_s) if best.sum() > 0 else math.nan,
         undershoot=_undershoot(mine[:windows], level),
         debt_tokens=float(np.maximum(behind, 0.0).sum()),
-        transition_violations=int(own.violations[:windows].sum()),
+        transition_violations=float(own.violations[:windows].sum()),
         churn_per_s=float(own.churn_per_s.mean()),
         tolerance=tolerance,
     )

@@ -1,0 +1,73 @@
+"""The command `python -m eval.adaptation_test`: options and output; `whole` does the work."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.errors import UserError
+from eval.adaptation_test.whole import OUT, PART, POLICIES, QUICK_SEEDS, SEEDS, Options, tested
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m eval.adaptation_test",
+        description="See how controllers come through seven disturbances on replay, against an "
+        "oracle that changes to the best fixed tree of each stretch. A run that was cut goes on "
+        "when the same is typed again.",
+    )
+    add = made.add_argument
+    add("--policy", nargs="+", default=list(POLICIES), metavar="NAME", help="controllers, systems "
+        "or run folders, as evaluate.py takes them (%(default)s)")  # fmt: skip
+    add("--seeds", type=int, help=f"of the arrivals ({SEEDS}, with --quick {QUICK_SEEDS})")
+    add("--quick", action="store_true", help="half as long, fewer seeds; nothing is left out")
+    add("--profile", help="hardware profile, a published one by name or a file "
+        "(adaserve-qwen-32b-a100)")  # fmt: skip
+    add("--recording", type=Path, help="folder; none: the one that ships with DraftGym")
+    add("--load", type=float, default=1.0, help="factor on all loads (%(default)s)")
+    add("--out", type=Path, default=OUT, help="results folder (%(default)s)")
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run, write and show; 0 done, 2 for bad input, 130 when stopped."""
+    given = parser().parse_args(argv)
+    from eval.parts import typed
+
+    quick_seeds = QUICK_SEEDS if given.quick else SEEDS
+    options = Options(
+        policies=tuple(given.policy),
+        seeds=quick_seeds if given.seeds is None else given.seeds,
+        quick=given.quick,
+        profile=given.profile,
+        recording=given.recording,
+        load=given.load,
+        out=given.out,
+        command=typed("-m eval.adaptation_test", argv),
+    )
+    try:
+        from rich.console import Console
+
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=140)
+        from eval.adaptation_test.telling import show
+
+        show(tested(options, _to_stderr), console)
+    except UserError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"stopped; what is done is kept in {options.out}, and the same command goes on",
+              file=sys.stderr)  # fmt: skip
+        return 130
+    print(f"results     {options.out}/{PART}.json, {PART}.parquet")
+    print(f"next        python -m eval.report {options.out}")
+    return 0
+
+
+def _to_stderr(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)

@@ -1,0 +1,123 @@
+"""The test's result for a terminal: regret by disturbance, what a change costs, the verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eval.adaptation_test.summary import ALL
+from eval.writing import number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+OF_A_CHANGE: tuple[tuple[str, str, int], ...] = (
+    ("settling_s", "settled s, median", 0),
+    ("restricted_s", "settled s, mean", 1),
+    ("not_settled", "not settled %", 0),
+    ("excess_s", "excess s", 1),
+    ("transient", "regret before %", 1),
+    ("steady", "regret after %", 1),
+    ("debt", "SLO debt %", 1),
+    ("undershoot", "under- shoot %", 0),
+    ("violations", "misses", 1),
+    ("churn", "churn /s", 2),
+)
+"""Figures of the second table, their headings and digits."""
+
+
+def show(summary: Mapping[str, Any], console: Console) -> None:
+    """Print all of it."""
+    names = sorted(summary["controllers"], key=lambda name: _regret(summary, name))
+    console.print(_by_disturbance(summary, names))
+    console.print(_by_controller(summary, names))
+    for name, verdict in summary["verdicts"].items():
+        style = "bold" if name == ALL else None
+        console.print(f"{verdict['says']}.", style=style, highlight=False, markup=False)
+    for note in notes(summary):
+        console.print(f"({note})", style="dim", highlight=False, markup=False)
+
+
+def notes(summary: Mapping[str, Any]) -> list[str]:
+    """What to know of the tables."""
+    of_all = summary["figures"][ALL].values()
+    seeds = len(summary["seeds"])
+    limit_s = min(of.get("limit_s") or math.inf for of in of_all)
+    trees = "; ".join(
+        f"{of['title']}: {', '.join(s['oracle_tree'] for s in of['stretches'])}"
+        for of in summary["disturbances"].values()
+    )
+    told = [
+        f"mean [95 % interval] over {seeds} seeds, the same arrivals for all; the verdicts' "
+        "intervals are those of all pairs",
+        "regret: SLO-valid tokens behind the switching oracle's, in percent of them; below zero "
+        "is better than the oracle",
+        f"the oracle's trees, by stretch: {trees}",
+        "settled, and what hangs on it, by the mean course over the seeds; a change after which it "
+        f"had not settled counts as censored, in the mean as {limit_s:g} s",
+    ]
+    unjudged = sum(of["unjudged"] for of in of_all)
+    if unjudged:
+        changes = sum(of["changes"] for of in of_all)
+        told.append(
+            f"{unjudged} of {changes} passages are not judged: the oracle's own noise hides them"
+        )
+    if seeds < 10:
+        told.append("fewer than 10 seeds show large differences only; a claim needs more")
+    for of in summary["failed"]:
+        told.append(
+            f"{of['controller']} failed in {of['disturbance']}, seed {of['seed']}: {of['failed']}"
+        )
+    return told
+
+
+def _by_disturbance(summary: Mapping[str, Any], names: Sequence[str]) -> Table:
+    table = _table("regret after a change, % of the switching oracle's tokens in time")
+    for name in summary["figures"]:
+        table.add_column(
+            "all seven" if name == ALL else summary["disturbances"][name]["title"], justify="right"
+        )
+    for controller in names:
+        cells = [_cell(of[controller]["regret"], 0) for of in summary["figures"].values()]
+        table.add_row(controller, *cells)
+    return table
+
+
+def _by_controller(summary: Mapping[str, Any], names: Sequence[str]) -> Table:
+    table = _table("what a change costs, all seven together")
+    for _, title, _ in OF_A_CHANGE:
+        table.add_column(title, justify="right")
+    for controller in names:
+        of = summary["figures"][ALL][controller]
+        cells = [_cell(of[name], digits) for name, _, digits in OF_A_CHANGE]
+        table.add_row(controller, *cells)
+    return table
+
+
+def _table(title: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    return table
+
+
+def _cell(figure: Mapping[str, Any], digits: int) -> str:
+    """`value` and below it its interval; – for none, as a median that is never reached."""
+    value, low, high = (_float(figure[key]) for key in ("value", "low", "high"))
+    text = number(value, digits)
+    if math.isnan(value) or not (math.isfinite(low) or math.isfinite(high)):
+        return text
+    return f"{text}\n[{number(low, digits)}, {number(high, digits)}]"
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _regret(summary: Mapping[str, Any], name: str) -> float:
+    value = _float(summary["figures"][ALL][name]["regret"]["value"])
+    return math.inf if math.isnan(value) else value
