@@ -85,6 +85,8 @@ class Chart:
     layout: dict[str, Any]
     label: str
     height: int = 300
+    upward: str = ""
+    """What the vertical axis measures and in which unit; stands above it, where it reads level."""
     note: str = ""
     kind: ClassVar[str] = "chart"
 

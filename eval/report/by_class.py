@@ -46,7 +46,6 @@ def chart(
     middle = [sum(places[(n, c)] for n in names) / len(names) for c in classes]
     more = layout(
         unit,
-        "",
         xaxis={"type": "log", **log_ticks(f.value for t in tails.values() for f in t)},
         yaxis={
             "tickvals": middle,

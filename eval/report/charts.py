@@ -21,18 +21,18 @@ CHANGE = {"width": 1.5, "dash": "dot", "color": "#888888"}
 BAND_OPACITY = 0.16
 
 
-def layout(x: str, y: str, **more: Any) -> Layout:
-    """Axes with their titles, units in them, and little else; `more` goes in on top."""
+def layout(x: str, **more: Any) -> Layout:
+    """Axes and little else, `x` the horizontal one's title with its unit; `more` goes in on top."""
     made: Layout = {
         "font": {"family": FONT, "size": 12},
-        "margin": {"l": 52, "r": 14, "t": 10, "b": 46},
+        "margin": {"l": 40, "r": 14, "t": 10, "b": 46},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "hovermode": "closest",
         "dragmode": False,
         "xaxis": axis(x),
-        "yaxis": axis(y),
+        "yaxis": axis(""),
     }
     for name, value in more.items():
         if isinstance(value, dict) and isinstance(made.get(name), dict):
@@ -134,6 +134,12 @@ def upright(at: float, words: str = "") -> tuple[list[Layout], list[Layout]]:
         "xanchor": "left", "yanchor": "top", "xshift": 4, "font": {"size": 11},
     }  # fmt: skip
     return [shape], [label]
+
+
+def from_zero(values: Iterable[float]) -> Layout:
+    """Range of an axis that begins a little before zero, so that a mark on it stands whole."""
+    most = max((v for v in values if math.isfinite(v)), default=0.0) or 1.0
+    return {"range": [-0.04 * most, 1.06 * most]}
 
 
 def log_ticks(values: Iterable[float]) -> Layout:

@@ -15,7 +15,7 @@ import numpy as np
 from eval.report import by_class
 from eval.report.blocks import Cell, Chart, Figure, Panels, Section, Table, Words
 from eval.report.by_class import RANKS, Tail
-from eval.report.charts import layout, point, short
+from eval.report.charts import from_zero, layout, point, short
 from eval.report.folder import Data
 from eval.report.palette import Palette
 from eval.report.tables import (
@@ -157,20 +157,20 @@ def _cost(data: Data, palette: Palette) -> Section:
 
 
 def _against(data: Data, palette: Palette, cost: str, title: str, unit: str) -> Chart:
-    traces, told = [], []
+    traces, told, ends = [], [], []
     for name, row in data["controllers"].items():
         x, y = Figure.read(row["cost"][cost]), Figure.read(row["figures"]["goodput tok/s"])
         words = f"<b>{name}</b><br>goodput {short(y.value)} tok/s<br>{short(x.value)} {unit}"
+        ends.extend((x.value, x.high))
         traces.append(point(name, palette.look(name), x, y, words))
         told.append(f"{name} {short(y.value)} tok/s at {short(x.value)} {unit}")
     return Chart(
-        f"{title}: goodput over {unit}",
+        f"{title} against goodput",
         traces,
-        layout(
-            unit, "goodput, tok/s", xaxis={"rangemode": "tozero"}, yaxis={"rangemode": "tozero"}
-        ),
+        layout(unit, xaxis=from_zero(ends), yaxis={"rangemode": "tozero"}),
         "; ".join(told),
-        320,
+        300,
+        "goodput, tok/s",
     )
 
 

@@ -28,7 +28,7 @@ def figure_cell(figure: Figure, digits: int = 1, unit: str = "", strip_svg: str 
         return Cell("∞" if math.isinf(figure.value) else "–", tone="quiet")
     told = number(figure.value, digits)
     if figure.has_interval:
-        told += f" [{number(figure.low, digits)}, {number(figure.high, digits)}]"
+        told += f" [{number(figure.low, digits)},\u00a0{number(figure.high, digits)}]"
     return Cell(f"{told}{unit}", strip_svg)
 
 
@@ -60,7 +60,7 @@ def difference_cell(figure: Figure, digits: int = 1, strip_svg: str = "") -> Cel
         return Cell("–", tone="quiet")
     told = number(figure.value, digits, "+")
     if figure.has_interval:
-        told += f" [{number(figure.low, digits, '+')}, {number(figure.high, digits, '+')}]"
+        told += f" [{number(figure.low, digits, '+')},\u00a0{number(figure.high, digits, '+')}]"
     return Cell(told, strip_svg, "quiet" if figure.straddles_zero else "")
 
 
