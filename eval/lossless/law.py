@@ -1,8 +1,8 @@
 """The target's own law of the first tokens after a prompt, and how well drawn texts fit it.
 
 With few tokens to choose from at each place the law of a whole beginning is enumerated exactly,
-from plain passes over the text: no engine, no cache, no tree. Drawn texts are then judged by chi-square,
-rare beginnings pooled, and by total variation against what as many draws of the law itself show.
+from plain passes over the text: no engine, no cache, no tree. Drawn texts are then judged by
+chi-square, rare beginnings pooled, and by total variation against what the law itself shows.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ class Panels:
     keys: Sequence[str] = ()
     least_px: int = 320
     """Width under which two charts no longer stand beside each other."""
+    title: str = ""
     kind: ClassVar[str] = "panels"
 
 

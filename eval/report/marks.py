@@ -13,6 +13,7 @@ SHAPES = {
     "triangle-down": '<path d="M11 10.5 15.6 2.2H6.4Z"/>',
     "x": '<path d="M8 3 14 9M14 3 8 9" stroke-width="3"/>',
     "cross": '<path d="M11 2V10M7 6H15" stroke-width="3"/>',
+    "star": '<path d="M11 1 12.6 4.6 16 5 13.5 7.5 14 11 11 9 8 11 8.5 7.5 6 5 9.4 4.6Z"/>',
     "pentagon": '<path d="M11 1.5 15.5 4.8 13.8 10H8.2L6.5 4.8Z"/>',
 }
 

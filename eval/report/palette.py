@@ -12,6 +12,7 @@ from typing import NamedTuple
 from eval.svg import COLOURS
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "cross", "pentagon")
+ORACLE = "switching oracle"
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -28,11 +29,14 @@ class Palette:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._looks: dict[str, Look] = {}
+        self._oracle = Look("#7d8590", "star", "dash")
         for name in names:
             self.look(name)
 
     def look(self, name: str) -> Look:
-        """The look of `name`, a new one where it has none yet."""
+        """The look of `name`, a new one where it has none yet; the oracle is no contender."""
+        if name == ORACLE:
+            return self._oracle
         if name not in self._looks:
             i = len(self._looks)
             self._looks[name] = Look(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,19 @@ DRAWN = ("attainment %", "goodput tok/s")
 DIGITS = {"attainment %": 0, "goodput tok/s": 1, "tokens/iteration": 2, "J/token": 2, "decision": 0}
 
 
-def sections(data: Data, palette: Palette) -> list[Section]:
-    """All that a comparison has to show, the verdict first."""
+def sections(data: Data, palette: Palette, is_first: bool = True) -> list[Section | None]:
+    """All that a comparison has to show, the verdict first; behind a matrix, its verdict alone."""
+    if not is_first:
+        lead = str(data["title"])
+        return [
+            replace(
+                _verdict(data, palette),
+                ident="one",
+                title="One workload",
+                short="One workload",
+                lead=lead,
+            )
+        ]
     return [_verdict(data, palette), _tails(data, palette), _cost(data, palette), _audit(data)]
 
 

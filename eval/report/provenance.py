@@ -55,6 +55,8 @@ def spans(seeds: list[Any]) -> str:
     whole = [int(seed) for seed in seeds]
     if len(whole) > 2 and whole == list(range(whole[0], whole[0] + len(whole))):
         return f"{whole[0]} to {whole[-1]}"
+    if len(whole) > 8:
+        return f"{len(whole)} from {min(whole)} to {max(whole)}"
     return ", ".join(map(str, whole)) or "–"
 
 
