@@ -13,8 +13,6 @@ from eval.report.palette import ORACLE, Palette
 from eval.report.tables import column, figure_cell, name_cell
 
 ALL = "all"
-MOST_BANDS = 4
-"""Lines up to which their intervals are drawn: more bands than these hide one another."""
 COLUMNS = (
     ("settling_s", "settled after, median s", 0),
     ("excess_s", "over the oracle, s", 1),
@@ -40,7 +38,8 @@ def section(data: Data, palette: Palette) -> Section:
         "After a change",
         "Adaptation",
         "Regret: SLO-valid tokens behind the switching oracle's, in percent of them; below zero is "
-        "better than an oracle that changes to each regime's best fixed tree at once.",
+        "better than an oracle that changes to each regime's best fixed tree at once. Lines in the "
+        "panels are means over the seeds; the tables have their intervals.",
         [
             Words([overall], tone="verdict"),
             _regret(data, names, palette),
@@ -103,16 +102,10 @@ def _panel(data: Data, key: str, palette: Palette) -> Chart:
     """SLO-valid tokens above, the depth of the trees below, one axis of time."""
     of, courses = data["disturbances"][key], data["courses"][key]
     times = [float(at) + of["window_s"] / 2 for at in courses["at_s"]]
-    few = len(courses["controllers"]) <= MOST_BANDS
     traces: list[Trace] = []
     for name, course in courses["controllers"].items():
         look = palette.look(name)
-        served = [
-            Figure.read({"value": v, "low": low if few else None, "high": high if few else None})
-            for v, low, high in zip(
-                course["valid_tps"], course["valid_tps_low"], course["valid_tps_high"], strict=True
-            )
-        ]
+        served = [Figure.read(value) for value in course["valid_tps"]]
         traces.extend(line(name, look, times, served, " tokens/s"))
         traces.append(_depth(name, look.colour, look.dash, times, course))
     shapes, labels = _changes(of)
@@ -160,8 +153,8 @@ def _depth(
 def _changes(of: dict[str, Any]) -> tuple[list[Layout], list[Layout]]:
     shapes: list[Layout] = []
     labels: list[Layout] = []
-    for stretch in of["stretches"][1:]:
-        shape, label = upright(stretch["start_s"], stretch["says"])
+    for i, stretch in enumerate(of["stretches"][1:]):
+        shape, label = upright(stretch["start_s"], stretch["says"], 1.0 - 0.065 * i)
         shapes.extend(shape)
         labels.extend(label)
     return shapes, labels

@@ -59,7 +59,7 @@ class Cell:
     strip: str = ""
     """SVG of the interval, made by `eval.report.strips`; shown before the words."""
     tone: str = ""
-    """`good`, `bad` or `quiet`; never the only carrier of what it says."""
+    """`good`, `bad` or `quiet`, never all that says so; `several`: its names may wrap."""
     key: str = ""
     """The controller that the cell names, for its colour."""
     is_figure: bool = True
@@ -74,6 +74,12 @@ class Table:
     caption: str = ""
     note: str = ""
     kind: ClassVar[str] = "table"
+
+    @property
+    def sample(self) -> Sequence[Cell]:
+        """A row by which the headings are aligned; a row of one cell is a heading itself."""
+        whole = (row for row in self.rows if len(row) == len(self.head))
+        return next(whole, [Cell("")] * len(self.head))
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Panels:
-    """Charts side by side where there is room, with one legend of controllers for all."""
+    """Charts side by side where there is room, with one legend of controllers for all.
+
+    Without charts it is the legend alone, of what follows.
+    """
 
     charts: Sequence[Chart]
     keys: Sequence[str] = ()

@@ -5,6 +5,7 @@ Seconds and joules of different targets are not put together, so each target has
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,23 +67,39 @@ def _tail(figures: Mapping[str, Any], wait: str) -> Tail:
     return Tail(*(Figure.read(figures.get(f"{wait}_{rank}")) for rank in RANKS))
 
 
+FRONTIERS = (
+    ("joules_per_valid_token", "Energy: objectives met against J per SLO-valid token"),
+    ("waste_share", "Waste: objectives met against drafted nodes wasted, %"),
+)
+
+
 def cost(data: Data, palette: Palette) -> Section:
     """Energy and waste against attainment, and the figures, target by target."""
     names, titles = data["controllers"], data.get("costs") or {}
-    blocks: list[Block] = []
-    for target, of in _targets(data).items():
-        whole = {name: of[(name, ALL)] for name in names if (name, ALL) in of}
-        charts = [
-            _against(whole, palette, "joules_per_valid_token", "Energy", "J per SLO-valid token"),
-            _against(whole, palette, "waste_share", "Waste", "drafted nodes wasted, %"),
-        ]
-        blocks.append(Panels(charts, names, 380, title=target))
-        head = ["controller", *(UNITS.get(key, title) for key, title in titles.items())]
-        rows = [
+    whole = {
+        target: {name: of[(name, ALL)] for name in names if (name, ALL) in of}
+        for target, of in _targets(data).items()
+    }
+    blocks: list[Block] = [
+        Panels([_against(t, of, palette, key) for t, of in whole.items()], names, 240, title=title)
+        for key, title in FRONTIERS
+    ]
+    rows: list[list[Cell]] = []
+    for target, of in whole.items():
+        rows.append([words_cell(target)])
+        rows += [
             [name_cell(name), *(_cost_cell(key, of_one) for key in titles)]
-            for name, of_one in whole.items()
+            for name, of_one in of.items()
         ]
-        blocks.append(Table(head, rows))
+    head = ["controller", *(UNITS.get(key, title) for key, title in titles.items())]
+    blocks.append(
+        Table(
+            head,
+            rows,
+            note="Interquartile means over a target's cells; the intervals say how far cells lie "
+            "apart.",
+        )
+    )
     return Section(
         "cost",
         "Waste and energy",
@@ -100,24 +117,26 @@ def _cost_cell(key: str, figures: Mapping[str, Any]) -> Cell:
 
 
 def _against(
-    whole: Mapping[str, Mapping[str, Any]], palette: Palette, cost: str, title: str, unit: str
+    target: str, whole: Mapping[str, Mapping[str, Any]], palette: Palette, cost: str
 ) -> Chart:
     factor = SCALES.get(cost, (1.0, 2))[0]
-    traces, told, ends = [], [], []
+    traces, told, xs, ys = [], [], [], [100.0]
     for name, figures in whole.items():
-        x = Figure.read(figures.get(cost)).times(factor)
-        y = Figure.read(figures.get("attainment")).times(100).within(0, 100)
-        words = f"<b>{name}</b><br>{short(y.value)} % at {short(x.value)} {unit}"
-        traces.append(point(name, palette.look(name), x, y, words))
-        told.append(f"{name} attains {short(y.value)} % at {short(x.value)} {unit}")
-        ends.append(x.value)
+        x = Figure(Figure.read(figures.get(cost)).value * factor)
+        y = Figure(Figure.read(figures.get("attainment")).value * 100)
+        told.append(f"{name} attains {short(y.value)} % at {short(x.value)}")
+        traces.append(point(name, palette.look(name), x, y, f"<b>{name}</b><br>{told[-1]}"))
+        xs.append(x.value)
+        ys.append(y.value)
+    least = max(min(y for y in ys if math.isfinite(y)) - 8, 0)
+    unit = "%" if factor == 100.0 else "J"
     return Chart(
-        f"{title} against attainment",
+        target,
         traces,
-        layout(unit, xaxis=from_zero(ends), yaxis={"range": [0, 103]}),
-        "; ".join(told),
-        280,
-        upward="requests that met their objectives, %",
+        layout(unit, xaxis=from_zero(xs), yaxis={"range": [least, 104]}),
+        f"{cost} of {target}: {'; '.join(told)}",
+        220,
+        upward="objectives met, %",
     )
 
 

@@ -124,13 +124,13 @@ def point(name: str, look: Look, x: Figure, y: Figure, words: str) -> Trace:
     }
 
 
-def upright(at: float, words: str = "") -> tuple[list[Layout], list[Layout]]:
-    """A dotted line across the chart at `at`, and the words at its head: shapes, annotations."""
+def upright(at: float, words: str = "", high: float = 1.0) -> tuple[list[Layout], list[Layout]]:
+    """A dotted line at `at`, and words beside it at that height: shapes, annotations."""
     shape = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper", "line": CHANGE}
     if not words:
         return [shape], []
     label = {
-        "x": at, "y": 1, "yref": "paper", "text": words, "showarrow": False,
+        "x": at, "y": high, "yref": "paper", "text": words, "showarrow": False,
         "xanchor": "left", "yanchor": "top", "xshift": 4, "font": {"size": 11},
     }  # fmt: skip
     return [shape], [label]

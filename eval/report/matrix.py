@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.report.blocks import Block, Cell, Chart, Figure, Panels, Section, Table, Words
 from eval.report.charts import layout, line
 from eval.report.folder import Data
 from eval.report.palette import Palette
-from eval.report.strips import strip
+from eval.report.strips import scale_of, strips
 from eval.report.tables import NO_DIFFERENCE, figure_cell, name_cell, words_cell
-from eval.writing import joined
 
 AXES = {
     "target": "target",
@@ -22,67 +22,86 @@ AXES = {
     "burst": "arrivals",
 }
 HEAD = (
-    "regime", "cells",
-    "most attainment", "attainment %", "shown ahead of", "no difference shown against",
-    "most goodput", "goodput, × capacity", "shown ahead of", "no difference shown against",
+    "regime", "cells", "attains most", "attainment %", "all controllers",
+    "most goodput", "goodput, × capacity", "all controllers",
 )  # fmt: skip
-EVERYBODY = "all others"
+MEASURES = (("attainment", 100.0, 1), ("goodput", 1.0, 3))
+"""Metric, factor and digits."""
 
 
 def verdict(data: Data, palette: Palette) -> Section:
     """Who is best overall, and for every value of every axis."""
-    regimes = [{"axis": "", "value": "all cells", **data["overall"]}, *data["regimes"]]
-    rows: list[list[Cell]] = []
-    for regime in regimes:
-        name = f"{AXES.get(regime['axis'], regime['axis'])}: {regime['value']}"
-        row = [words_cell(name.removeprefix(": ")), Cell(f"{regime['cells']:,}")]
-        for metric, factor, digits in (("attainment", 100, 1), ("goodput", 1, 3)):
-            row.extend(_best(regime, metric, factor, digits, palette, data["controllers"]))
-        rows.append(row)
-    says = [sentence(data["overall"]["verdicts"][m]["says"]) for m in ("attainment", "goodput")]
+    names = data["controllers"]
+    everything = [{**data["overall"]}, *data["regimes"]]
+    scales = {m: _scale(everything, m, factor, names) for m, factor, _ in MEASURES}
+    rows = [_row("all cells", data["overall"], scales, palette, names)]
+    for axis in dict.fromkeys(regime["axis"] for regime in data["regimes"]):
+        rows.append([words_cell(AXES.get(axis, axis))])
+        rows += [
+            _row(str(regime["value"]), regime, scales, palette, names)
+            for regime in data["regimes"]
+            if regime["axis"] == axis
+        ]
+    says = [sentence(data["overall"]["verdicts"][m]["says"]) for m, _, _ in MEASURES]
     table = Table(
         HEAD,
         rows,
-        "Which controller for which regime",
-        "Interquartile mean [95 % interval] over a regime's cells and seeds. Several names under "
-        f"“{NO_DIFFERENCE}” are as good a choice as the first: take the cheapest.",
+        note="The leader's interquartile mean [95 % interval] over a regime's cells and seeds. "
+        f"“a or b”: {NO_DIFFERENCE} between them. “{NO_DIFFERENCE}”: between the leader and "
+        "anybody else. The dots are all controllers, in the order of the legend.",
     )
-    blocks: list[Block] = [Words(says, tone="verdict"), table, *_faults(data)]
-    blocks.append(Words(data["notes"], is_list=True))
-    return Section("verdict", "Verdict", "Verdict", "", blocks)
+    return Section(
+        "verdict",
+        "Verdict",
+        "Verdict",
+        "",
+        [Words(says, tone="verdict"), Panels([], names), table, *_faults(data)],
+    )
 
 
-def _best(
+def _row(
+    title: str,
     regime: dict[str, Any],
-    metric: str,
-    factor: float,
-    digits: int,
+    scales: Mapping[str, tuple[float, float]],
     palette: Palette,
     names: Sequence[str],
 ) -> list[Cell]:
-    """Who has most, how much, against whom that is shown and against whom it is not."""
-    found = regime["verdicts"][metric]
-    best = found["best"]
-    if best is None:
-        return [
-            words_cell("nobody has a score", "quiet"),
-            *(Cell("–", tone="quiet") for _ in "123"),
+    row = [words_cell(title), Cell(f"{regime['cells']:,}", tone="quiet")]
+    for metric, factor, digits in MEASURES:
+        figures = _figures(regime, metric, factor, names)
+        found = regime["verdicts"][metric]
+        best = found["best"]
+        row += [
+            _choice(best, found["level_with"], names),
+            figure_cell(figures[best], digits) if best else Cell("–", tone="quiet"),
+            Cell("", strips(figures, scales[metric], palette)),
         ]
-    figure = Figure.read(regime["controllers"][best][metric]).times(factor)
-    drawn = strip(figure, (0.0, 1.05 * factor), palette.look(best).colour)
-    return [
-        name_cell(best),
-        figure_cell(figure, digits, strip_svg=drawn),
-        _names(found["beats"], names, "good"),
-        _names(found["level_with"], names, "quiet"),
-    ]
+    return row
 
 
-def _names(some: Sequence[str], names: Sequence[str], tone: str) -> Cell:
-    if not some:
-        return words_cell("–", "quiet")
-    everybody = len(some) == len(names) - 1 > 2
-    return words_cell(EVERYBODY if everybody else joined(some), tone)
+def _figures(
+    regime: dict[str, Any], metric: str, factor: float, names: Sequence[str]
+) -> dict[str, Figure]:
+    most = 100.0 if metric == "attainment" else math.inf
+    return {
+        name: Figure.read(regime["controllers"][name][metric]).times(factor).within(0.0, most)
+        for name in names
+    }
+
+
+def _scale(
+    regimes: Sequence[dict[str, Any]], metric: str, factor: float, names: Sequence[str]
+) -> tuple[float, float]:
+    return scale_of(f for r in regimes for f in _figures(r, metric, factor, names).values())
+
+
+def _choice(best: str | None, level: Sequence[str], names: Sequence[str]) -> Cell:
+    """Whom to take: one, one of several, or anybody."""
+    if best is None:
+        return words_cell("nobody has a score", "quiet")
+    if level and len(level) == len(names) - 1:
+        return words_cell(NO_DIFFERENCE, "quiet")
+    return name_cell(best, " or ".join((best, *level)), "several" if level else "")
 
 
 def _faults(data: Data) -> list[Block]:
@@ -120,12 +139,13 @@ def against_load(data: Data, palette: Palette) -> Section | None:
             380,
         )
     ]
-    for target, rows in by_target.items() if len(by_target) > 1 else ():
+    for metric, title in (("attainment", "Attainment"), ("goodput", "Goodput")):
         charts = [
-            _over_load("Attainment", rows, "attainment", names, palette),
-            _over_load("Goodput", rows, "goodput", names, palette),
+            _over_load(target, rows, metric, names, palette, 230)
+            for target, rows in by_target.items()
         ]
-        blocks.append(Panels(charts, names, 380, title=target))
+        if len(charts) > 1:
+            blocks.append(Panels(charts, names, 240, title=f"{title}, target by target"))
     return Section(
         "load",
         "Attainment and goodput against load",
@@ -142,6 +162,7 @@ def _over_load(
     metric: str,
     names: Sequence[str],
     palette: Palette,
+    height: int = 320,
 ) -> Chart:
     factor, unit = (100, " %") if metric == "attainment" else (1, " × capacity")
     rows = sorted(rows, key=lambda row: float(row["value"]))
@@ -151,13 +172,13 @@ def _over_load(
         figures = [Figure.read(row["controllers"][name][metric]).times(factor) for row in rows]
         data.extend(line(name, palette.look(name), loads, figures, unit))
         told.append(f"{name} " + ", ".join(f"{f.value:.3g}" for f in figures))
-    upward = "requests that met their objectives, %" if factor == 100 else "goodput, × capacity"
+    upward = "objectives met, %" if factor == 100 else "goodput, × capacity"
     y = {"range": [0, 103]} if factor == 100 else {"rangemode": "tozero"}
     return Chart(
         title,
         data,
         layout("load, × capacity", yaxis=y),
         f"{title} at loads {', '.join(f'{load:g}' for load in loads)}: {'; '.join(told)}",
-        320,
+        height,
         upward=upward,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from eval.report.blocks import Block, Code, Section, Table
+from eval.report.blocks import Block, Code, Section, Table, Words
 from eval.report.folder import Data, Found
 from eval.report.tables import words_cell
 from eval.writing import joined
@@ -15,6 +15,8 @@ def section(found: Found) -> Section:
     """The last one of the page."""
     commands = [str(d["command"]) for d in found.by_name.values() if d.get("command")]
     blocks: list[Block] = []
+    if notes := (found.get("matrix") or {}).get("notes"):
+        blocks.append(Words(notes, is_list=True))
     if commands:
         blocks.append(Code(list(dict.fromkeys(commands)), "Typed, in the order of the sections:"))
     head = ["part", "seeds", "revision", "Python", "platform", "hardware"]

@@ -7,9 +7,11 @@ no script and prints; where zero lies within the scale of a difference, a tick m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from html import escape
 
 from eval.report.blocks import Figure
+from eval.report.palette import Palette
 
 WIDE, HIGH, EDGE = 108, 18, 5
 
@@ -28,6 +30,35 @@ def scale_of(figures: Iterable[Figure], from_zero: bool = False) -> tuple[float,
         return 0.0, 1.0
     low, high = min(ends), max(ends)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def strips(
+    figures: Mapping[str, Figure], scale: tuple[float, float], palette: Palette, wide: int = 112
+) -> str:
+    """All controllers of a row below one another, each in a lane of its own."""
+    lane = 6.0 if len(figures) <= 6 else 3.6
+    high = lane * len(figures) + 4
+    low, most = scale
+    parts = []
+
+    def x(value: float) -> float:
+        return 4 + (value - low) / (most - low) * (wide - 8)
+
+    for i, (name, figure) in enumerate(figures.items()):
+        if not figure.is_known:
+            continue
+        y, colour = 2 + lane * (i + 0.5), palette.look(name).colour
+        if figure.has_interval:
+            parts.append(
+                f'<path d="M{x(figure.low):.1f} {y:.1f}H{x(figure.high):.1f}" stroke="{colour}" '
+                'stroke-width="1.6" stroke-opacity="0.55"/>'
+            )
+        parts.append(f'<circle cx="{x(figure.value):.1f}" cy="{y:.1f}" r="2.4" fill="{colour}"/>')
+    told = ", ".join(f"{name} {figure.value:.3g}" for name, figure in figures.items())
+    return (
+        f'<svg class="strips" viewBox="0 0 {wide} {high:g}" width="{wide}" height="{high:g}" '
+        f'role="img" aria-label="{escape(told)}">{"".join(parts)}</svg>'
+    )
 
 
 def strip(figure: Figure, scale: tuple[float, float], colour: str, with_zero: bool = False) -> str:

@@ -12,9 +12,9 @@ from eval.report.strips import scale_of, strip
 NO_DIFFERENCE = "no difference shown"
 
 
-def name_cell(name: str, says: str = "") -> Cell:
+def name_cell(name: str, says: str = "", tone: str = "") -> Cell:
     """A controller, with its colour beside it."""
-    return Cell(says or name, key=name, is_figure=False)
+    return Cell(says or name, key=name, tone=tone, is_figure=False)
 
 
 def words_cell(words: str, tone: str = "") -> Cell:
