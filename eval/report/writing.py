@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.atomic_write import write_named
-from eval.report import adaptation, by_target, fidelity, matrix, plain, proof, provenance
+from eval.report import adaptation, by_target, fidelity, frontier, matrix, plain, proof, provenance
 from eval.report.blocks import Section
 from eval.report.folder import FIDELITY, PLAIN, Found, read_folder
 from eval.report.page import Page, render
@@ -42,6 +42,8 @@ def sections(found: Found, palette: Palette) -> list[Section]:
         made += plain.sections(data, palette, is_first=not made)
     if data := found.get("adaptation"):
         made.append(adaptation.section(data, palette))
+    if data := found.get("frontier"):
+        made += [frontier.section(data, palette), frontier.audit(data)]
     if data := found.get("matrix"):
         made += [
             by_target.cost(data, palette),
