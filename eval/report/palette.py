@@ -12,7 +12,6 @@ from typing import NamedTuple
 from eval.svg import COLOURS
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "cross", "pentagon")
-ORACLE = "switching oracle"
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -24,19 +23,23 @@ class Look(NamedTuple):
     dash: str
 
 
+ORACLE, PUBLISHED = "switching oracle", "published"
+APART = {ORACLE: Look("#7d8590", "star", "dash"), PUBLISHED: Look("#7d8590", "diamond", "dot")}
+"""No contenders: they take no colour from those that are."""
+
+
 class Palette:
     """Looks by name, given in the order in which names are first seen."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._looks: dict[str, Look] = {}
-        self._oracle = Look("#7d8590", "star", "dash")
         for name in names:
             self.look(name)
 
     def look(self, name: str) -> Look:
-        """The look of `name`, a new one where it has none yet; the oracle is no contender."""
-        if name == ORACLE:
-            return self._oracle
+        """The look of `name`, a new one where it has none yet."""
+        if name in APART:
+            return APART[name]
         if name not in self._looks:
             i = len(self._looks)
             self._looks[name] = Look(
