@@ -44,7 +44,7 @@ def charts(found: Measured, palette: Palette) -> list[Chart]:
                 "the sweeps keep no accepted lengths; the pair's acceptance is fitted to this "
                 "figure's published 3.4, 5.0 and 6.6 drafts for chains of 4, 6 and 8 "
                 "(docs/synthetic.md), so it shows nothing new"),
-        _arrivals(palette),
+        _arrivals(),
         _peaks(found, palette),
         _selection(found, palette),
     ]  # fmt: skip
@@ -114,8 +114,8 @@ def _ratio(
     few = len(points) - len(figures)
     note = f"Not shown: {few} points with fewer than 30 violations of AdaServe's." if few else ""
     return Chart(
-        title, traces, layout("requests/s", xaxis={"range": [2.2, 5.0]}, yaxis=y), title, 300, note,
-        "ratio [95 % interval]",
+        title, traces, layout("requests/s", xaxis={"range": [2.2, 5.0]}, yaxis=y), title, 300,
+        "ratio [95 % interval]", note,
     )  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def _selection(found: Measured, palette: Palette) -> Chart:
     )
 
 
-def _arrivals(palette: Palette) -> Chart:
+def _arrivals() -> Chart:
     """The public trace of figure 14: it is the paper's, nothing here was measured."""
     title = "Figure 13: arrivals of figure 14"
     path = shared() / ARRIVALS
@@ -229,13 +229,14 @@ def _arrivals(palette: Palette) -> Chart:
                 of = counts.setdefault(row["slo_class"], [0.0] * bins)
                 of[min(int(float(row["arrival_s"]) / BIN_S), bins - 1)] += 1 / BIN_S
     times = [BIN_S * (i + 0.5) for i in range(bins)]
-    traces = [
-        trace
+    looks = Palette()  # of classes, which are no contenders: each has its name beside it
+    traces: list[Trace] = [
+        {
+            "type": "scatter", "mode": "lines", "x": times, "y": rates,
+            "line": {"color": looks.look(name).colour, "width": 2},
+        }
         for name, rates in counts.items()
-        for trace in line(name, palette.look(name), times, [Figure(r) for r in rates])
-    ]
-    for trace in traces:
-        trace["mode"] = "lines"
+    ]  # fmt: skip
     labels = [
         {
             "x": times[rates.index(max(rates))], "y": max(rates), "text": name,
@@ -245,8 +246,8 @@ def _arrivals(palette: Palette) -> Chart:
     ]  # fmt: skip
     return Chart(
         title, traces, layout("seconds", annotations=labels, yaxis={"rangemode": "tozero"}),
-        f"{title}: requests a second by class", 300, f"The paper's own trace, in {BIN_S:g} s bins.",
-        "requests/s",
+        f"{title}: requests a second by class", 300, "requests/s",
+        f"The paper's own trace, in {BIN_S:g} s bins.",
     )  # fmt: skip
 
 

@@ -39,7 +39,10 @@ PAGE = "figures.html"
 
 
 def write_figures(paper: str, found: Measured, out: Path, with_pictures: bool = True) -> list[Path]:
-    """Write the page, and SVG and PNG of every panel; all paths. Raises UserError."""
+    """Write the page, and SVG and PNG of every panel that has a picture; all paths.
+
+    Raises UserError.
+    """
     title, about, draw = PAPERS[paper]
     palette = Palette()
     charts = draw(found, palette)
@@ -53,6 +56,8 @@ def write_figures(paper: str, found: Measured, out: Path, with_pictures: bool = 
     paths = [out / PAGE]
     write_named(paths[0], render(Page(title, about, [section], palette)))
     for chart in charts if with_pictures else ():
+        if not chart.data:
+            continue
         from eval.figures.still import pictures
 
         for ending, content in pictures(chart).items():

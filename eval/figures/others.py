@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from eval.figures import published
@@ -99,8 +100,7 @@ def _gain(found: Measured, palette: Palette) -> Chart:
     )
     stated = tuple((value, 1.0) for value in published.LEARNING_TO_DRAFT)
     trace = marks(published.Curve("", stated), palette)
-    return Chart(chart.title, [*chart.data, trace], chart.layout, chart.label, chart.height,
-                 chart.note)  # fmt: skip
+    return replace(chart, data=[*chart.data, trace])
 
 
 def _decision(found: Measured, palette: Palette) -> Chart:
@@ -114,8 +114,7 @@ def _decision(found: Measured, palette: Palette) -> Chart:
         palette, found.made_with("exported_share"), more=["published: under"], unit="% of the time",
     )  # fmt: skip
     trace = marks(published.Curve("", ((most, 1.0),)), palette)
-    return Chart(chart.title, [*chart.data, trace], chart.layout, chart.label, chart.height,
-                 chart.note)  # fmt: skip
+    return replace(chart, data=[*chart.data, trace])
 
 
 def _rows(

@@ -34,4 +34,4 @@ def marks(curve: Curve, palette: Palette, joined: bool = True) -> Trace:
 
 def missing(title: str, why: str) -> Chart:
     """A panel without a picture."""
-    return Chart(title, (), layout(""), f"{title}: not measured", 120, f"Not measured: {why}.")
+    return Chart(title, (), layout(""), f"{title}: not measured", note=f"Not measured: {why}.")

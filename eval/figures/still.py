@@ -1,7 +1,7 @@
 """A panel as a picture for a paper or a slide: SVG and PNG, drawn by matplotlib.
 
 Reads the same plain data as the page, so that both show the same: scatter traces with lines, marks,
-words and error bars, and dotted lines across. A panel without a picture says what is missing.
+words and error bars, and dotted lines across.
 """
 
 from __future__ import annotations
@@ -52,10 +52,6 @@ def _draw(axes: Axes, chart: Chart) -> None:
     axes.set_title(chart.title, loc="left", fontsize=10, fontweight="bold")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    if not chart.data:
-        axes.set_axis_off()
-        axes.text(0.0, 0.9, chart.note, wrap=True, va="top", transform=axes.transAxes)
-        return
     axes.grid(alpha=0.25, linewidth=0.6)
     for trace in chart.data:
         _trace(axes, trace)
@@ -76,7 +72,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
 def _trace(axes: Axes, trace: Mapping[str, Any]) -> None:
     mode, marker, stroke = trace["mode"], trace.get("marker") or {}, trace.get("line") or {}
     if trace.get("fill"):
-        axes.fill(trace["x"], trace["y"], color=str(trace["meta"] and "#888888"), alpha=0.12)
+        axes.fill(trace["x"], trace["y"], color="#888888", alpha=0.12)
         return
     symbol = str(marker.get("symbol", "circle"))
     colour = marker.get("color") or stroke.get("color")
