@@ -7,17 +7,18 @@ $DRAFTGYM_CHROMIUM or on PATH; Debian and Ubuntu have it as `chromium-headless-s
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
-import subprocess
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from engine.errors import UserError
@@ -170,31 +171,44 @@ class Browser:
 @contextmanager
 def running(path: Path) -> Iterator[Browser]:
     """A browser of its own, with a profile that goes when it ends."""
-    their_in, to = os.pipe()
-    back, their_out = os.pipe()
-    # The protocol wants file descriptors 3 and 4.
-    shell = ["sh", "-c", f'exec "$@" 3<&{their_in} 4>&{their_out}', "sh", str(path), *FLAGS]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        process = subprocess.Popen(
-            [*shell, f"--user-data-dir={profile}"],
-            pass_fds=(their_in, their_out),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(their_in)
-        os.close(their_out)
+        pid, to, back = _started([str(path), *FLAGS, f"--user-data-dir={profile}"])
         try:
             yield Browser(to, back)
         finally:
             os.close(to)
             os.close(back)
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _ended(pid)
+
+
+def _started(command: list[str]) -> tuple[int, int, int]:
+    """Start it: its process, what it reads from, what it writes to.
+
+    The protocol wants file descriptors 3 and 4, whatever they are here.
+    """
+    reads, to = os.pipe()
+    back, writes = os.pipe()
+    clear = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (reads, writes)]
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    actions = [(os.POSIX_SPAWN_DUP2, nowhere, n) for n in (0, 1, 2)]
+    actions += [(os.POSIX_SPAWN_DUP2, end, n) for end, n in zip(clear, (3, 4), strict=True)]
+    try:
+        pid = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+    finally:
+        for end in (reads, writes, nowhere, *clear):
+            os.close(end)
+    return pid, to, back
+
+
+def _ended(pid: int) -> None:
+    """It goes by itself when its pipe is closed; one that stays is ended."""
+    end = monotonic() + 5.0
+    while monotonic() < end:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return
+        sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def _note(visit: Visit, method: str, params: dict[str, Any]) -> None:
