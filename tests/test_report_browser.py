@@ -76,7 +76,8 @@ def test_it_prints(tab: browser.Browser, report: Path) -> None:
 def test_a_broken_page_is_noticed(tab: browser.Browser, tmp_path: Path) -> None:
     page = tmp_path / "broken.html"
     page.write_text(
-        "<html><meta name='viewport' content='width=device-width'><script>document.documentElement.dataset.drawn = 'all';"
+        "<html><meta name='viewport' content='width=device-width'><script>"
+        "document.documentElement.dataset.drawn = 'all';"
         "console.error('of its own'); fetch('http://127.0.0.1:9/x').catch(() => 0);"
         "setTimeout(() => { throw new Error('later') }, 0)</script>"
         "<img src='http://127.0.0.1:9/y.png'><p style='width: 900px'>wide</p>",

@@ -15,6 +15,8 @@ from eval.report.tables import column, figure_cell, name_cell
 ALL = "all"
 COLUMNS = (
     ("settling_s", "settled after, median s", 0),
+    ("restricted_s", "settled after, mean s", 1),
+    ("not_settled", "not settled, %", 0),
     ("excess_s", "over the oracle, s", 1),
     ("transient", "regret before it settled, %", 1),
     ("steady", "regret after, %", 1),
@@ -70,16 +72,16 @@ def _by_controller(data: Data, names: Sequence[str]) -> Table:
     rows = []
     for name in names:
         of = data["figures"][ALL][name]
-        judged = of["changes"] - of["unjudged"]
-        figures = [figure_cell(Figure.read(of[key]), digits) for key, _, digits in COLUMNS]
-        rows.append([name_cell(name), *figures, Cell(f"{of['censored']} of {judged}")])
-    head = ["controller", *(title for _, title, _ in COLUMNS), "not settled"]
+        figures = [figure_cell(Figure.read(of.get(key)), digits) for key, _, digits in COLUMNS]
+        rows.append([name_cell(name), *figures])
+    head = ["controller", *(title for _, title, _ in COLUMNS)]
     return Table(
         head,
         rows,
         "What a change costs, all disturbances together",
-        "Settling times that the next change cut count as such (Kaplan-Meier); ∞ or – where most "
-        "were cut. Percentages are of the oracle's tokens.",
+        "Settled, and what hangs on it, by the mean course over the seeds; one that the next "
+        "change cut counts as censored (Kaplan-Meier), and a median that was never reached is "
+        "shown as –. Percentages are of the oracle's tokens.",
     )
 
 
@@ -91,6 +93,10 @@ def _notes(data: Data) -> Iterable[str]:
     yield f"settled: {data['settled_when']}"
     yield f"the oracle {data['oracle']}"
     yield f"the oracle's trees, by stretch: {trees}"
+    of_all = data["figures"][ALL].values()
+    if unjudged := sum(of["unjudged"] for of in of_all):
+        changes = sum(of["changes"] for of in of_all)
+        yield f"{unjudged} of {changes} passages are not judged: the oracle's own noise hides them"
     for failed in data.get("failed") or ():
         yield (
             f"{failed['controller']} failed in {failed['disturbance']}, seed {failed['seed']}: "
