@@ -79,7 +79,8 @@ def matrix() -> dict[str, Any]:
 
 def adaptation() -> dict[str, Any]:
     """One disturbance with one change."""
-    names = ("regret", "settling_s", "restricted_s", "not_settled", "excess_s", "transient", "steady", "debt", "undershoot",
+    names = ("regret", "settling_s", "restricted_s", "not_settled", "excess_s",
+             "transient", "steady", "debt", "undershoot",
              "violations", "churn")  # fmt: skip
     figures = {n: {**{k: figure(1.0) for k in names}, "changes": 3, "unjudged": 1, "censored": 1}
                for n in NAMES}  # fmt: skip
