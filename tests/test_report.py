@@ -12,7 +12,7 @@ import pytest
 from engine.errors import UserError
 from eval.report import __main__ as command
 from eval.report import write_report
-from eval.report.blocks import Figure
+from eval.report.blocks import Figure, Table
 from eval.report.charts import log_ticks, short
 from eval.report.folder import read_folder
 from eval.report.page import PLOTLY, embedded
@@ -99,8 +99,8 @@ def test_each_part_alone_makes_a_report(tmp_path: Path) -> None:
 def test_a_winner_is_named_only_where_it_is_shown(tmp_path: Path) -> None:
     found = read_folder(report_folder.write(tmp_path, "matrix"))
     verdict = page(found).sections[0]
-    (table,) = [b for b in verdict.blocks if b.kind == "table" and b.head[0] == "regime"]
-    rows = {row[0].text: row for row in table.rows if len(row) > 1}  # type: ignore[union-attr]
+    table = next(b for b in verdict.blocks if isinstance(b, Table) and b.head[0] == "regime")
+    rows = {row[0].text: row for row in table.rows if len(row) > 1}
     assert rows["0.5"][2].text == NAMES[0] and rows["0.5"][2].key == NAMES[0]
     # Of two controllers that are level nobody is the choice.
     assert rows["1.1"][2].text == "no difference shown" and not rows["1.1"][2].key

@@ -64,7 +64,9 @@ def _draw(axes: Axes, chart: Chart) -> None:
     _axis(axes, "y", chart.layout["yaxis"])
     if chart.upward:
         axes.set_ylabel(chart.upward)
-    named = {t.get_label(): t for t in axes.get_lines() if not str(t.get_label()).startswith("_")}
+    handles, labels = axes.get_legend_handles_labels()
+    named = dict(zip(labels, handles, strict=True))
+    named.pop("_", None)
     if len(named) > 1:
         axes.legend(list(named.values()), list(named), fontsize=8, frameon=False)
 

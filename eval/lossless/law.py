@@ -85,7 +85,8 @@ def fit(law: Law, drawn: Iterable[Sequence[int]], rng: np.random.Generator) -> F
             impossible += 1
     n = int(counts.sum()) + impossible
     variation = _variation(counts, law.probability, n)
-    null = rng.multinomial(n, law.probability / law.probability.sum(), size=NULL_DRAWS)
+    chances = law.probability / law.probability.sum()
+    null = rng.multinomial(n, chances, size=NULL_DRAWS).astype(np.float64)
     by_chance = _variation(null, law.probability, n)
     low, high = np.quantile(by_chance, [0.025, 0.975])
     return Fit(

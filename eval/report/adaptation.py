@@ -47,7 +47,7 @@ def section(data: Data, palette: Palette) -> Section:
             _regret(data, names, palette),
             Words(others, is_list=True),
             _by_controller(data, names),
-            Words(_notes(data), is_list=True),
+            Words(list(_notes(data)), is_list=True),
             Panels(panels, [ORACLE, *data["controllers"]], 440),
         ],
     )

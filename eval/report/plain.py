@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eval.report import by_class
-from eval.report.blocks import Cell, Chart, Figure, Panels, Section, Table, Words
+from eval.report.blocks import Block, Cell, Chart, Figure, Panels, Section, Table, Words
 from eval.report.by_class import RANKS, Tail
 from eval.report.charts import from_zero, layout, point, short
 from eval.report.folder import Data
@@ -68,7 +68,7 @@ def _verdict(data: Data, palette: Palette) -> Section:
         else:
             columns.append([figure_cell(Figure(f.value), digits) for f in figures])
     rows = [[name_cell(n), *cells] for n, *cells in zip(names, *columns, strict=True)]
-    blocks = [
+    blocks: list[Block] = [
         Words([data["verdict"]], tone="verdict"),
         Table(["controller", *map(_headed, titles)], rows),
         *_differences(data, palette),
@@ -169,7 +169,8 @@ def _cost(data: Data, palette: Palette) -> Section:
 
 
 def _against(data: Data, palette: Palette, cost: str, title: str, unit: str) -> Chart:
-    traces, told, ends = [], [], []
+    traces, told = [], []
+    ends: list[float] = []
     for name, row in data["controllers"].items():
         x, y = Figure.read(row["cost"][cost]), Figure.read(row["figures"]["goodput tok/s"])
         words = f"<b>{name}</b><br>goodput {short(y.value)} tok/s<br>{short(x.value)} {unit}"
