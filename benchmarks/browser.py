@@ -40,7 +40,7 @@ READY = "document.readyState === 'complete' && document.documentElement.dataset.
 TIMES = """(() => {
   const [page] = performance.getEntriesByType("navigation");
   return {load: page.loadEventEnd, drawn: performance.now(),
-          wide: document.documentElement.scrollWidth, room: innerWidth};
+          wide: document.documentElement.scrollWidth};
 })()"""
 
 
@@ -58,7 +58,7 @@ class Visit:
     """Until every chart is there."""
     wide_px: int = 0
     room_px: int = 0
-    """Width of the page's content, and of the window that shows it."""
+    """Width of the page's content, and that asked for: a phone zooms out from what is wider."""
 
 
 def find() -> Path | None:
@@ -101,7 +101,7 @@ class Browser:
         times = self.evaluate(TIMES)
         visit = Visit(
             load_s=times["load"] / 1e3, drawn_s=times["drawn"] / 1e3,
-            wide_px=times["wide"], room_px=times["room"],
+            wide_px=times["wide"], room_px=wide,
         )  # fmt: skip
         for event in self._events:
             _note(visit, event["method"], event["params"])
