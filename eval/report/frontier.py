@@ -33,7 +33,9 @@ def section(data: Data, palette: Palette) -> Section:
     names, policies = data["controllers"], data["overloads"]
     says = [sentence(data["verdicts"][c]["feasible"]["says"]) for c in names]
     policies_say = [
-        sentence(of["says"]) for c in names for of in data["verdicts"][c]["policies"].values()
+        sentence(f"{c}: " + "; ".join(of["says"] for of in policies_of.values()))
+        for c in names
+        if (policies_of := data["verdicts"][c]["policies"])
     ]
     blocks: list[Block] = [
         Words(says, tone="verdict"),
@@ -79,11 +81,8 @@ def audit(data: Data) -> Section:
                 [name_cell(name), words_cell(c), *_class_cells(of)]
                 for c, of in cell["classes"].items()
             ]
-    says = [
-        sentence(words)
-        for name in data["controllers"]
-        for words in data["verdicts"][name].get("audit", {}).values()
-    ]
+    first = data["controllers"][0]
+    says = [sentence(w) for w in data["verdicts"][first].get("audit", {}).values()]
     starved = data["titles"]["class"]["starved"]
     return Section(
         "audit",
@@ -92,7 +91,8 @@ def audit(data: Data) -> Section:
         f"By class at {most:g} × capacity: who is turned away, degraded or starved, and who had "
         "the tokens and the device.",
         [
-            Words(list(dict.fromkeys(says)), is_list=True),
+            Words([f"With {first}:"]),
+            Words(says, is_list=True),
             Table(head, rows, note=f"Starved: {starved.removesuffix(', %')}."),
         ],
     )

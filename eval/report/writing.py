@@ -85,4 +85,4 @@ def about(found: Found) -> str:
         )
     if data := found.get(PLAIN):
         return str(data["title"])
-    return ", ".join(found.by_name)
+    return f"What lies in {found.folder.name}: {', '.join(found.by_name)}"
