@@ -10,7 +10,6 @@ likeliest tokens in float32 is the log-ratio that bfloat16 gave up there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
@@ -20,9 +19,9 @@ from benchmarks.adaptivespec_live import QUICK_TOKENS, TOKENS, kept, reported_pr
 from benchmarks.bench import Bench, Prompts
 from benchmarks.decoding import requests_of, serve
 from benchmarks.figures import Result
-from benchmarks.same_text import top_gap
 from engine.protocol import Limits
 from engine.serving import LiveServer
+from eval.lossless.departures import common, top_gap
 from models.decoder import Decoder
 from models.registry import resolve
 from policies.registry import make
@@ -51,7 +50,7 @@ def floor(bench: Bench, _: str) -> Result:
             compared += same
             if same < min(len(one), len(two)):
                 compared += 1
-                parted.append(top_gap(exact, prompt + one[:same]))
+                parted.append(top_gap(exact.decoder, prompt + one[:same]))
     mean_gap = float(np.mean(parted)) if parted else 0.0
     return Result(
         share,
@@ -80,10 +79,3 @@ def in_format(server: LiveServer, dtype: torch.dtype) -> LiveServer:
     limits = Limits(slots=BATCH, max_depth=1, max_width=1, max_nodes=1)
     capacity = server.settings.capacity_tokens
     return LiveServer(decoder, None, server.tokenizer, limits, capacity, server.name)
-
-
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Tokens up to the first that differs, or to the end of the shorter."""
-    shorter = min(len(one), len(other))
-    differ = np.flatnonzero(np.asarray(one[:shorter]) != np.asarray(other[:shorter]))
-    return int(differ[0]) if len(differ) else shorter

@@ -11,18 +11,13 @@ from collections.abc import Sequence
 from itertools import chain, cycle, islice
 from typing import NamedTuple
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from benchmarks.bench import Bench
 from benchmarks.decoding import requests_of, serve
 from benchmarks.figures import Result
 from benchmarks.unfinished import Unfinished
 from engine.serving import LiveServer
+from eval.lossless.departures import CLOSE, common, top_gap
 from eval.versions import versions
-from models.decoder import Decoder
-from models.kv_cache import TokenBatch
 from policies.registry import make
 
 TREES = ("chain(4)", "eagle3(3,4,8)", "eagle3(6,8,32)")
@@ -30,8 +25,6 @@ ALONE = "autoregressive"
 TOKENS = 128
 TOKENS_COMPARED = 100_000
 QUICK_TOKENS_COMPARED = 2_000
-CLOSE = 1e-4
-"""Gap between the two largest logits under which a departure is rounding."""
 PER = 100_000
 
 
@@ -63,10 +56,10 @@ def departures(bench: Bench, sets: str) -> Result:
             # Fewer requests at a time for each further tree: other batch shapes.
             texts = _texts(server, prompts, tree, max(running >> (2 * number), 1))
             for prompt, one, other in zip(prompts, plain, texts, strict=True):
-                same = _common(one, other)
+                same = common(one, other)
                 compared += min(same + 1, len(one))
                 if same < len(one):
-                    gap = top_gap(server, prompt + one[:same])
+                    gap = top_gap(server.decoder, prompt + one[:same])
                     found.append(Departure(tree, same, gap))
         turns += 1
         if so_far is not None:
@@ -129,23 +122,3 @@ def _texts(
     server: LiveServer, prompts: Sequence[list[int]], name: str, running: int
 ) -> list[list[int]]:
     return serve(server, requests_of(prompts, TOKENS), make(name), running).outputs
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Tokens up to the first that differs."""
-    differ = np.flatnonzero(np.asarray(one) != np.asarray(other))
-    return int(differ[0]) if len(differ) else len(one)
-
-
-def top_gap(server: LiveServer, text: list[int]) -> float:
-    """Between the two largest logits for the token after `text`, read in one pass."""
-    best = logits_after(server.decoder, text).double().topk(2).values
-    return float(best[0] - best[1])
-
-
-@torch.inference_mode()
-def logits_after(decoder: Decoder, text: list[int]) -> Tensor:
-    """Logits [vocabulary] after a text that is read whole."""
-    batch = TokenBatch.whole(torch.tensor(text))
-    hidden, _ = decoder.forward(batch, decoder.new_cache(1, len(text)))
-    return decoder.logits(hidden[-1:])[0].float().cpu()

@@ -103,4 +103,4 @@ def test_the_gap_is_that_of_the_likeliest_two(server: LiveServer) -> None:
     text = PROMPTS[0]
     first, second = sorted(_levels(server.decoder, [text])[0], reverse=True)[:2]
     # Both read the text in single precision, and which kernel computes depends on the machine.
-    assert same_text.top_gap(server, text) == pytest.approx(first - second, abs=1e-5)
+    assert same_text.top_gap(server.decoder, text) == pytest.approx(first - second, abs=1e-5)

@@ -17,13 +17,13 @@ from benchmarks.gpu_check.frame import Budget, Findings, failing_drafter
 from benchmarks.gpu_check.near_ties import Compared
 from benchmarks.gpu_check.parity import difference, read_logits
 from benchmarks.gpu_check.subject import Subject
-from benchmarks.same_text import logits_after
 from engine.drafters.build import DRAFTERS
 from engine.protocol import Limits
 from engine.request import Request
 from engine.sampling.params import GREEDY, SamplingParams
 from engine.serving import LiveServer
 from engine.tiny import tiny_server
+from eval.lossless.departures import logits_after
 from models.random_weights import CPU
 from policies.registry import make
 from tests.random_plans import RandomMasks, RandomPlans

@@ -14,8 +14,8 @@ from benchmarks.gpu_card import random_prompts
 from benchmarks.gpu_check.frame import Budget, Findings
 from benchmarks.gpu_check.near_ties import Compared
 from benchmarks.gpu_check.subject import Subject
-from benchmarks.same_text import logits_after
 from engine.serving import LiveServer
+from eval.lossless.departures import logits_after
 from models.attention import PlainAttention, StoringAttention
 from models.attention_choice import choose_attention
 from models.decoder import Decoder

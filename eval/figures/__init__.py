@@ -1,0 +1,1 @@
+"""Figures of the papers beside what was measured here: `python -m eval.figures adaserve`."""

@@ -1,0 +1,1 @@
+"""Whether speculation changed what the target says: the same texts, and the law of its tokens."""
