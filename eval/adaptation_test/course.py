@@ -77,7 +77,8 @@ def course_of(timeline: Timeline, acts: Acts, end_s: float, window_s: float) -> 
     def summed(at_s: Sequence[float], amounts: Sequence[float]) -> Floats:
         window = (np.array(at_s, np.float64) / window_s).astype(np.int64)
         inside = window < count
-        return np.bincount(window[inside], np.array(amounts, np.float64)[inside], count)
+        weights = np.array(amounts, np.float64)[inside]
+        return np.asarray(np.bincount(window[inside], weights, count), np.float64)
 
     ran = summed(acts.at_s, acts.ran)
     ran[ran == 0] = np.nan
