@@ -39,7 +39,7 @@ class EvaluateConfig:
     """On replay, in place of one workload: all cells of class mix, lengths, target and drafter,
     request rate and burst shape. Small: 240 cells, minutes; full: 5,280, hours. Repeat the command
     with the same --out to go on after a stop."""
-    requests: int = 40
+    requests: int = 32
     """Of a matrix: requests of a run, about."""
     processes: int = 2
     """Of a matrix: cells that are served at once."""
