@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,26 +55,27 @@ def write_part(
     seeds: Sequence[int],
     command: str,
     complete: bool = True,
+    made_with: Mapping[str, Any] | None = None,
 ) -> None:
     """Write both files of the part; `summary` gets what the result was made with on top.
 
     `rows` are dictionaries (a key that a row lacks is null there) or a Parquet table, `command` is
-    what a reader types to get the same. What is not finite stays so in the rows and becomes null in
-    the summary. Raises ValueError for a part of no known name, UserError where nothing can be
-    written.
+    what a reader types to get the same, `made_with` the versions that served it, None: those here
+    and now. What is not finite stays so in the rows and becomes null in the summary. Raises
+    ValueError for a part of no known name, UserError where nothing can be written.
     """
     if name not in PARTS:
         raise ValueError(f"no part is called {name!r}; expected one of {', '.join(PARTS)}")
     content = parquet(rows)
-    made_with = versions()
-    hardware = made_with.pop("hardware")
+    served_by = dict(made_with or versions())
+    hardware = served_by.pop("hardware")
     header = {
         "part": name,
         "schema": SCHEMA,
         "complete": complete,
         "command": command,
         "seeds": list(seeds),
-        "versions": made_with,
+        "versions": served_by,
         "hardware": hardware,
         "rows_digest": _digest(content),
     }
@@ -167,9 +169,19 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(f"{n} ({mine.get(n)} and {theirs.get(n)})" for n in names)
 
 
-def figure(interval: Interval) -> dict[str, float]:
-    """A figure with its interval, as summaries hold it."""
-    return {"value": interval.mean, "low": interval.low, "high": interval.high}
+def figure(
+    interval: Interval, least: float = -math.inf, most: float = math.inf
+) -> dict[str, float]:
+    """A figure with its interval, as summaries hold it, no further than the figure can go."""
+
+    def within(bound: float) -> float:
+        return min(max(bound, least), most) if math.isfinite(bound) else bound
+
+    return {
+        "value": interval.mean,
+        "low": within(interval.low),
+        "high": within(interval.high),
+    }
 
 
 def typed(command: str, arguments: Sequence[str]) -> str:

@@ -143,6 +143,40 @@ def paired_difference(
     return mean_interval(difference, rng, level, draws, strata, statistic)
 
 
+def difference_of_means(
+    ours: Sequence[Floats],
+    theirs: Sequence[Floats],
+    rng: np.random.Generator,
+    level: float = 0.95,
+    draws: int = DRAWS,
+) -> Interval:
+    """Mean of `ours` less that of `theirs`, by stratum [values], then the mean over the strata.
+
+    Nothing is paired: either side is resampled by itself, as two runs of a test on other seeds are.
+    Widened as a mean's interval is, by Welch's degrees of freedom. Unbounded where a side has one
+    value in a stratum. nan are the caller's to leave out. Raises ValueError for different numbers
+    of strata, and for none.
+    """
+    if len(ours) != len(theirs) or not ours:
+        raise ValueError(f"{len(ours)} strata against {len(theirs)}; expected the same ones")
+    sides = [[np.asarray(g, np.float64) for g in side] for side in (ours, theirs)]
+    estimate = float(np.mean([x.mean() - y.mean() for x, y in zip(*sides, strict=True)]))
+    count = sum(len(group) for side in sides for group in side)
+    if min(len(group) for side in sides for group in side) < 2 or not np.isfinite(estimate):
+        return Interval(estimate, -np.inf, np.inf, count)
+    estimates = np.mean(
+        [_means(x, rng, draws) - _means(y, rng, draws) for x, y in zip(*sides, strict=True)], axis=0
+    )
+    tail = (1.0 - level) / 2.0
+    low, high = (float(q) for q in np.quantile(estimates, [tail, 1.0 - tail]))
+    parts = [(len(g), float(g.var(ddof=1)) / len(g)) for side in sides for g in side]
+    variance = sum(part for _, part in parts)
+    freedom = variance**2 / (sum(part**2 / (n - 1) for n, part in parts) or np.inf)
+    error = math.sqrt(variance) / len(ours)
+    reach = float(stats.t.ppf(1.0 - tail, freedom)) * error if error > 0 else 0.0
+    return Interval(estimate, min(low, estimate - reach), max(high, estimate + reach), count)
+
+
 def violation_ratio(
     theirs: Sequence[float] | Floats,
     ours: Sequence[float] | Floats,
@@ -193,6 +227,10 @@ def verdict(a: str, b: str, difference: Interval, metric: str, higher_is_better:
 def several(level: float, comparisons: int) -> float:
     """Level of each of several intervals such that all hold together at `level` (Bonferroni)."""
     return 1.0 - (1.0 - level) / max(comparisons, 1)
+
+
+def _means(group: Floats, rng: np.random.Generator, draws: int) -> Floats:
+    return np.asarray(group[rng.integers(len(group), size=(draws, len(group)))].mean(axis=1))
 
 
 def grouped(sample: np.ndarray, strata: Sequence[Hashable] | None) -> list[np.ndarray]:
