@@ -29,7 +29,7 @@ HOW_TO_GET = (
     f"no Chromium was found; apt-get install chromium-headless-shell, or name one by ${VARIABLE}"
 )
 LOCAL = ("file:", "data:", "blob:", "about:")
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 # Nothing of the browser's own may reach for a network while it is watched.
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run",
