@@ -162,7 +162,8 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
     def flat(of: Mapping[str, Any]) -> dict[str, Any]:
         chosen = {key: of.get(key) for key in MADE_WITH}
-        return {**chosen, **dict(chosen.pop("packages") or {})}
+        packages = chosen.pop("packages") or {}
+        return {**chosen, **packages}
 
     mine, theirs = flat(one), flat(other)
     names = [n for n in sorted(mine.keys() | theirs.keys()) if mine.get(n) != theirs.get(n)]

@@ -180,7 +180,8 @@ def test_the_command_writes_both_files_and_its_gate_finds_what_got_worse(
     assert command() == 0
     said = capsys.readouterr().out
     assert "2 cells × 3 controllers × 3 seeds" in said and "raised in 2 cells" in said
-    assert sorted(path.name for path in out.iterdir()) == ["matrix.json", "matrix.parquet"]
+    written = ["matrix.json", "matrix.parquet", "report.html"]
+    assert sorted(path.name for path in out.iterdir()) == written
     summary = read_part(out, "matrix").summary
     assert summary["complete"] and summary["command"].startswith("python evaluate.py --matrix")
     assert {of["controller"] for of in summary["faults"]} == {"raising"}
