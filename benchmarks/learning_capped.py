@@ -1,8 +1,8 @@
-"""The trained controller against what an operator reaches who tunes a tree and a batch cap once.
+"""Trained controllers against what an operator reaches who tunes a tree and a batch cap once.
 
 A policy that only found one good pair of both would be no better than it. The pair is the best of
-all trees and caps on training arrivals at the contest's load; the trained controllers' runs are
-those of `learning_subject`.
+all trees and caps on training arrivals at the same load. The trained controllers' runs are those of
+`learning_subject`, at the contest's load, or PPO's in `learning_algorithms`, at the preset's.
 """
 
 from __future__ import annotations
@@ -11,39 +11,37 @@ import numpy as np
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
+from benchmarks.learning_algorithms import compared_in
 from benchmarks.learning_contest import found
-from benchmarks.learning_intervals import ratio
+from benchmarks.learning_intervals import difference, ratio
 from benchmarks.learning_serving import best_capped, compared, episode_s, figure
-from benchmarks.learning_subject import OURS, RUN
+from benchmarks.learning_subject import OTHERS, RUN
 
 CAPPED = "capped-tree"
 
 
-def over_capped(bench: Bench, _: str) -> Result:
-    """Violations over the capped tree's, and goodput over its goodput; serves only the tree."""
-    row = bench.rows.get(RUN)
+def over_capped(bench: Bench, of: str) -> Result:
+    """Goodput of the trained runs in the row `of` over the capped tree's; serves only the tree."""
+    row = bench.rows.get(of)
     if row is None or "table" not in row.raw:
-        raise UnmeasuredError(f"the trained runs are those of {RUN}, which was not measured")
-    ours = row.raw["table"]
-    labels = [label for label in ours if label.startswith(f"{OURS} ")]
-    setting = found(bench).setting(episode_s(bench))
+        raise UnmeasuredError(f"the trained runs are those of {of}, which was not measured")
+    ours = {label: runs for label, runs in row.raw["table"].items() if label not in OTHERS}
+    setting = found(bench).setting(episode_s(bench)) if of == RUN else compared_in(bench)
     spec = best_capped(setting)
-    seeds = len(ours[labels[0]]["goodput"])
-    theirs = compared(bench, setting, {CAPPED: spec}, seeds, "capped")
-    ratios = {
-        name: ratio(
-            np.stack([figure(ours, label, name) for label in labels]),
-            figure(theirs, CAPPED, name),
-            bench.rng(),
-        )
-        for name in ("violations", "goodput")
+    seeds = min(len(runs["goodput"]) for runs in ours.values())
+    theirs = compared(bench, setting, {CAPPED: spec}, seeds, f"capped-{of}")
+    trained = {
+        name: np.stack([figure(ours, label, name) for label in ours])
+        for name in ("goodput", "attainment")
     }
-    attained = float(figure(theirs, CAPPED, "attainment").mean())
+    over = ratio(trained["goodput"], figure(theirs, CAPPED, "goodput"), bench.rng())
+    more = difference(trained["attainment"], figure(theirs, CAPPED, "attainment"), bench.rng())
     return Result(
-        ratios["goodput"].value,
-        f"{ratios['violations'].written()}×, {ratios['goodput'].written()}×",
-        note=f"{spec}, which attains {attained:.1f} %; {len(labels)} trainings, {seeds} held-out "
-        "seeds",
-        raw={"table": theirs, "capped_tree": spec}
-        | {name: of._asdict() for name, of in ratios.items()},
+        over.value,
+        f"{over.written()}×",
+        note=f"{spec}; attainment {trained['attainment'].mean():.1f} against "
+        f"{figure(theirs, CAPPED, 'attainment').mean():.1f} %, {more.written(1, '+')} points; "
+        f"{len(ours)} trainings, {seeds} held-out seeds",
+        raw={"table": theirs, "capped_tree": spec, "goodput": over._asdict()}
+        | {"attainment": more._asdict()},
     )
