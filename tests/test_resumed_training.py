@@ -54,7 +54,9 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(name: str, workload: Path, out: Path, **learning: Any) -> TrainConfig:
     values: dict[str, Any] = {"minutes": 60.0, "decisions": DECISIONS, "set": SETS[name]}
-    values |= {"policy": name, "decide_every": 2, "held_out_every": 0, **learning}
+    # With every slot held episodes are short, and some end before the kill.
+    values |= {"policy": name, "actions": "tiers", "decide_every": 2, "held_out_every": 0}
+    values |= learning
     config = TrainConfig(
         learning=Learning(**values),
         serving=Serving(workload=str(workload), max_tokens=16),
