@@ -18,6 +18,7 @@ from benchmarks.learning_intervals import beats
 from benchmarks.learning_random import SPEC as RANDOM
 from benchmarks.learning_runs import revisions, trainings
 from benchmarks.learning_serving import Setting, Table, best_fixed, compared, episode_s, figure
+from train.algorithms.registry import ALGORITHMS
 
 DECISIONS = 65_536
 """Half a minute of PPO, some minutes of SAC and TQC."""
@@ -27,6 +28,8 @@ SECONDS = 200.0
 """Of a run that is compared; regimes are shortened to fit."""
 OPPONENTS = {"autoregressive": "autoregressive", "random policy": RANDOM}
 TREE = "best-fixed"
+START = "capped-tree(0,1,1,1)"
+"""Where training begins: no drafts, one request at a time. What is gained on it was learned."""
 BASELINES = "algorithm_baselines"
 """The figure that serves those who are not trained; the algorithms' read its row."""
 
@@ -44,6 +47,28 @@ def baselines(bench: Bench, _: str) -> Result:
         f"{means[TREE]:.1f} tokens/s, {tree}",
         note="; ".join(f"{label} {means[label]:.1f}" for label in OPPONENTS),
         raw={"table": table, "best_fixed": tree, "level": best_fixed_level(tree)},
+    )
+
+
+def over_start(bench: Bench, _: str) -> Result:
+    """How many algorithms beat the controller with which their training begins."""
+    rows = {name: bench.rows.get(f"algorithm_{name}") for name in ALGORITHMS}
+    tables = {
+        name: row.raw["table"]
+        for name, row in rows.items()
+        if row is not None and "table" in row.raw and row.quick == bench.quick
+    }
+    if len(tables) < len(rows):
+        raise UnmeasuredError("not every algorithm has been measured in this length")
+    seeds = QUICK_SEEDS if bench.quick else SEEDS
+    theirs = compared(bench, compared_in(bench), {START: START}, seeds, "algorithm-start")
+    found = {name: against(table, theirs, START, bench.rng()) for name, table in tables.items()}
+    won = sum(of["beats"] for of in found.values())
+    return Result(
+        float(won),
+        f"{won} of {len(found)}",
+        note="; ".join(f"{name}: {of['text']}" for name, of in found.items()),
+        raw={"against": found, "table": theirs},
     )
 
 

@@ -1,8 +1,9 @@
 """Trained controllers against what an operator reaches who tunes a tree and a batch cap once.
 
-A policy that only found one good pair of both would be no better than it. The pair is the best of
-all trees and caps on training arrivals at the same load. The trained controllers' runs are those of
-`learning_subject`, at the contest's load, or PPO's in `learning_algorithms`, at the preset's.
+A policy that only found one good pair of both would be no better than it. The pair is the one with
+the most goodput, of twenty trees with seven caps each, on training arrivals at the same load. The
+trained controllers' runs are those of `learning_subject`, at the contest's load, or PPO's in
+`learning_algorithms`, at the preset's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.learning_algorithms import compared_in
-from benchmarks.learning_contest import found
+from benchmarks.learning_contest import Contest
 from benchmarks.learning_intervals import difference, ratio
 from benchmarks.learning_serving import best_capped, compared, episode_s, figure
 from benchmarks.learning_subject import OTHERS, RUN
@@ -23,10 +24,16 @@ CAPPED = "capped-tree"
 def over_capped(bench: Bench, of: str) -> Result:
     """Goodput of the trained runs in the row `of` over the capped tree's; serves only the tree."""
     row = bench.rows.get(of)
-    if row is None or "table" not in row.raw:
-        raise UnmeasuredError(f"the trained runs are those of {of}, which was not measured")
+    if row is None or "table" not in row.raw or row.quick != bench.quick:
+        length = "quick" if bench.quick else "full"
+        raise UnmeasuredError(
+            f"the trained runs are those of {of}, not measured in {length} length"
+        )
     ours = {label: runs for label, runs in row.raw["table"].items() if label not in OTHERS}
-    setting = found(bench).setting(episode_s(bench)) if of == RUN else compared_in(bench)
+    if of == RUN:
+        setting = Contest(**row.raw["contest"]).setting(episode_s(bench))
+    else:
+        setting = compared_in(bench)
     spec = best_capped(setting)
     seeds = min(len(runs["goodput"]) for runs in ours.values())
     theirs = compared(bench, setting, {CAPPED: spec}, seeds, f"capped-{of}")

@@ -20,8 +20,8 @@ from benchmarks.learning_runs import revisions, trainings
 from benchmarks.learning_serving import Table, compared, episode_s, figure
 
 TRAINED = ("--policy", "ppo", "--decisions", "500000", "--minutes", "60")
-"""How the subject is trained, at the contest's load: about what four minutes of `train.py` come to,
-in decisions, so that it comes out the same wherever it is trained."""
+"""How the subject is trained, at the contest's load: in decisions, so that a busy machine changes
+nothing."""
 TRAININGS, QUICK_TRAININGS = 5, 1
 SEEDS, QUICK_SEEDS = 20, 2
 OURS, SLACK_PRICED, ADASERVE, BEST_FIXED = "trained", "slack-priced", "adaserve", "best-fixed"

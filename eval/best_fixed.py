@@ -114,8 +114,9 @@ def best_tree(
 def best_capped(
     server: ReplayServer, config: WorkloadConfig, seconds: float, classes: ClassTable
 ) -> Found:
-    """The best fixed tree with the best share of the slots held at once, of SHARES; not cached."""
-    return most(swept(server, drawn(server, config, classes), seconds, classes, SHARES))
+    """The fixed tree and share of the slots, of SHARES, with the most goodput; not cached."""
+    found = swept(server, drawn(server, config, classes), seconds, classes, SHARES)
+    return max(found, key=lambda f: (f.goodput_tps, f.attainment))
 
 
 def most(found: Sequence[Found]) -> Found:

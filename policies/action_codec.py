@@ -147,7 +147,7 @@ class PresetCodec:
                 f"presets: {len(self.plans)} plans for {len(self.groups)} groups"
                 f"{f', each with {shares} shares of the slots,' if shares > 1 else ''} are "
                 f"{self.outputs} presets; expected at most {MOST_PRESETS}: take fewer groups, "
-                "such as presets=global, or --actions tiers"
+                f"such as presets=global{', or --actions tiers' if shares > 1 else ''}"
             )
 
     @property

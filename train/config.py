@@ -114,7 +114,7 @@ class Learning:
     Stable-Baselines3's names: n_steps=64 learning_rate=3e-4 policy_kwargs.net_arch=[128,128]."""
     imitate: str | None = None
     """On replay, for policies over tiers: a controller, such as slack-priced, that a new policy is
-    fitted to before training. None: it starts with small trees."""
+    fitted to before training. None: it starts with small trees and batches."""
     imitate_decisions: int = 8192
     """Decisions of that controller that are recorded."""
     half_life_s: float = 10.0

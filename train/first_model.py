@@ -50,7 +50,7 @@ def first_model(
 
 
 def new_model(env: Trainable, config: TrainConfig, arguments: Arguments) -> Learner:
-    """An untrained model, which starts with small trees where the task says so.
+    """An untrained model, which starts with small trees and batches where the task says so.
 
     Observations are scaled by the features' definition, not here.
     """

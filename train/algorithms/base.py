@@ -1,7 +1,8 @@
 """What every algorithm here has beside Stable-Baselines3's own.
 
 A `Learner` stands before Stable-Baselines3's class in the bases of each algorithm: what a run must
-remember, how far training is, which layers act (for export) and how to start with small trees.
+remember, how far training is, which layers act (for export) and how to start with small trees
+and batches.
 What time does to rewards is `train.algorithms.timing`'s.
 """
 
