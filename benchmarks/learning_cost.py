@@ -53,7 +53,8 @@ def decision(bench: Bench, size: str) -> Result:
 
 def share(bench: Bench, sets: str) -> Result:
     """Percent of an iteration on live that the exported controller takes, 16 requests."""
-    watched = timed(registry.make(str(subjects(bench, found(bench))[0])))
+    controller = registry.make(str(subjects(bench, found(bench))[0]))
+    watched = timed(delegating(Uncapped, controller)(controller))
     deciding, lasting = on_live(bench, sets, watched, lambda: watched.seconds)
     if not lasting:
         raise UnmeasuredError(f"no iteration served {LIVE_BATCH} requests")
@@ -65,6 +66,14 @@ def share(bench: Bench, sets: str) -> Result:
         f"{len(lasting)} iterations",
         raw={"deciding_s": deciding, "iteration_s": lasting},
     )
+
+
+class Uncapped(Delegate):
+    """Plans as the controller, but that all slots are filled, since it is timed on them."""
+
+    def plan(self, view: View) -> Plan:
+        """The controller's, without its cap."""
+        return self.controller.plan(view)._replace(max_running=None)
 
 
 class Planned(Delegate):
