@@ -157,7 +157,7 @@ def judged(now: Scored, before: Scored, rng: np.random.Generator) -> Judgement:
     judgement = Judgement(before.where, found, raises, unjudged, missing)
     seen = {one.controller for one in (*found, *raises)}
     blind = [name for name in _shared(now, before) if name not in seen]
-    # Who raised wherever it was served, before as well, is no worse, and no reason to refuse others.
+    # Who raised wherever it was served, before as well, is no reason to refuse the others.
     to_blame = [name for name in blind if _has_scores(name, before)] or ([] if seen else blind)
     if to_blame and not judgement.is_worse:
         raise UserError(
@@ -215,9 +215,7 @@ def _strata(now: Mapping[Unit, float], before: Mapping[Unit, float]) -> Strata:
     paired = any(len(values) >= FEWEST for values in mine.values())
     if not paired:
         mine, theirs = _by_cell(now), _by_cell(before)
-    cells = [
-        cell for cell, of in mine.items() if min(len(of), len(theirs.get(cell, ()))) >= FEWEST
-    ]
+    cells = [cell for cell, of in mine.items() if min(len(of), len(theirs.get(cell, ()))) >= FEWEST]
     return Strata(
         [np.array(mine[cell]) for cell in cells], [np.array(theirs[cell]) for cell in cells], paired
     )

@@ -103,7 +103,7 @@ def test_who_raises_where_it_had_scores_is_worse() -> None:
     said = "chain raises now in 1 of 2 cells where it had scores (KeyError: 3)"
     assert judgement.says == said
     nowhere = of_cells(
-        dict.fromkeys(part.regimes, [NAN, NAN]),
+        {cell: [NAN, NAN] for cell in part.regimes},
         faults={"chain": dict.fromkeys(part.regimes, "KeyError: 3")},
     )
     assert found(nowhere, before).is_worse
