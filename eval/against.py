@@ -155,7 +155,7 @@ def judged(now: Scored, before: Scored, rng: np.random.Generator) -> Judgement:
     missing = [name for name in before.of if name not in now.of]
     unjudged = _unjudged(found, raises, now, before)
     judgement = Judgement(before.where, found, raises, unjudged, missing)
-    seen = {one.controller for one in (*found, *raises)}
+    seen = {change.controller for change in found} | {one.controller for one in raises}
     blind = [name for name in _shared(now, before) if name not in seen]
     # Who raised wherever it was served, before as well, is no reason to refuse the others.
     to_blame = [name for name in blind if _has_scores(name, before)] or ([] if seen else blind)
