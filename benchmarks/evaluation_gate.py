@@ -22,10 +22,11 @@ from engine.replay.fleet.fleet import Fleet
 from engine.replay.server import DECISION_S, ReplayConfig, ReplayServer
 from engine.request import Request, RequestRecord
 from engine.workload import FIRST_HELD_OUT_SEED, episode_generator, workload
-from eval.against import Change, Scored, changes
+from eval.against import Change, changes
 from eval.best_fixed import ENDLESS, best_tree
 from eval.compare import ARRIVING, over
 from eval.metrics import attainment, goodput_tps
+from eval.scored import Scored
 
 SEEDS, SECONDS = 10, 60.0
 SELF_RUNS, QUICK_SELF_RUNS = 100, 20

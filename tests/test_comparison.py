@@ -234,8 +234,9 @@ def test_violations_are_set_against_the_best_other(
 
 
 def test_files_are_written_with_versions(report: table.Report, tmp_path: Path) -> None:
-    write_results(report, tmp_path / "out")
+    write_results(report, tmp_path / "out", {"slots": 4}, "python evaluate.py --slots 4")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["results.json", "results.md"]
     values = json.loads((tmp_path / "out" / "results.json").read_text())
     assert values["versions"]["hardware"]["cores"] >= 1
     assert values["verdict"] == report.verdict
+    assert (values["served"], values["command"]) == ({"slots": 4}, "python evaluate.py --slots 4")

@@ -17,7 +17,7 @@ from engine.classes import DEFAULT_CLASSES
 from engine.errors import UserError
 from engine.protocol import Controller, Plan, View
 from engine.workload import FIRST_HELD_OUT_SEED, episode_generator
-from eval.against import changes, of_matrix
+from eval.against import judged
 from eval.contenders import engine_makers
 from eval.matrix import pieces
 from eval.matrix.axes import AXES, SMOLLM, Cell, cells_of
@@ -28,6 +28,7 @@ from eval.matrix.world import world_of
 from eval.metrics import attainment, percentiles
 from eval.parts import read_part
 from eval.runner import serve_recorded
+from eval.scored import of_matrix
 from policies.registry import make
 from train.evaluate_config import EvaluateConfig
 
@@ -157,6 +158,33 @@ def test_another_plan_and_another_version_are_refused(tmp_path: Path) -> None:
         pieces.take_up(plan, tmp_path)
 
 
+def test_pieces_without_a_plan_are_refused_and_none_are_left_by_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, folder = MatrixPlan("small", WORK, (CELL,)), tmp_path / FOLDER
+    pieces.take_up(plan, folder)
+    (folder / "00000.parquet").write_bytes(b"")
+
+    def killed(path: Path, ignore_errors: bool = False) -> None:
+        if path.is_dir():
+            (path / pieces.PLAN).unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pieces.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pieces.forget_pieces(tmp_path)
+    assert not folder.exists()
+    pieces.take_up(plan, folder)
+    pieces.forget_pieces(tmp_path)  # with what the kill left
+    assert not list(tmp_path.iterdir())
+
+    folder.mkdir()
+    (folder / "00000.parquet").write_bytes(b"")
+    with pytest.raises(UserError, match=r"holds pieces without plan\.json"):
+        pieces.take_up(plan, folder)
+
+
 def command() -> int:
     """Exit code of evaluate.py, run in this process."""
     try:
@@ -191,12 +219,15 @@ def test_the_command_writes_both_files_and_its_gate_finds_what_got_worse(
     now = tmp_path / "now"
     monkeypatch.setattr(sys, "argv", [*words, "--against", str(out), "--out", str(now)])
     assert command() == 0
-    assert "no controller got worse" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no controller got worse" in said and "could not be judged: raising on" in said
+    assert said.index("no controller got worse") < said.index("report.html")
 
     before = of_matrix(out)
+    assert before.faults["raising"].keys() == {CELL.name, BURSTY.name}
     goodput = before.of["chain(2)"]["goodput"]
     goodput.update({unit: value + 1.0 for unit, value in goodput.items()})
-    found = changes(of_matrix(now), before, np.random.default_rng(0))
+    found = judged(of_matrix(now), before, np.random.default_rng(0)).changes
     flagged = {(change.controller, change.metric) for change in found if change.is_worse}
     assert flagged == {("chain(2)", "goodput")}
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from eval.matrix.axes import AXES
-from eval.matrix.regimes import judged, loads_by_target, regimes
+from eval.matrix.regimes import _verdict, judged, loads_by_target, regimes
 from eval.matrix.scores import Scores
 from eval.matrix.tails import worst
-from eval.statistics import interquartile_mean, mean_interval
+from eval.statistics import Interval, interquartile_mean, mean_interval
 
 CELLS, SEEDS = 12, 3
 
@@ -99,6 +99,34 @@ def test_who_raised_in_a_cell_is_judged_on_the_others() -> None:
     of.of["goodput"][1] = np.nan
     verdict = everywhere(of)["verdicts"]["goodput"]
     assert verdict["best"] == "twin" and verdict["beats"] == ["plain"]
+
+
+def test_who_raised_in_the_hard_cells_does_not_lead_by_it() -> None:
+    of = scores()
+    for values in of.of.values():
+        values[:, : CELLS // 2] += 0.4  # easy
+        values[0, CELLS // 2 :] = np.nan
+    found = everywhere(of)
+    shown = {name: of["goodput"]["value"] for name, of in found["controllers"].items()}
+    assert max(shown, key=lambda name: shown[name]) == "plain"
+    verdict = found["verdicts"]["goodput"]
+    assert verdict["best"] != "plain" and verdict["beats"] == ["plain"]
+    assert not verdict["beaten_by"]
+
+
+def test_who_is_shown_to_beat_the_leader_is_not_called_level() -> None:
+    """A circle: each is shown to beat the next one, in cells that only those two have."""
+    ahead, behind = Interval(1.0, 0.5, 1.5, 9), Interval(-1.0, -1.5, -0.5, 9)
+    found = {(0, 1): (ahead, 1.0, np.ones(3)), (1, 2): (ahead, 1.0, np.ones(3))}
+    found[0, 2] = behind, 1.0, np.ones(3)
+    figures = [Interval(value, value, value, 9) for value in (3.0, 2.0, 1.0)]
+    assert _verdict("goodput", ("a", "b", "c"), figures, found) == {
+        "best": "a",
+        "beats": ["b"],
+        "level_with": [],
+        "beaten_by": ["c"],
+        "says": "a beats b on goodput; c beats a on goodput",
+    }
 
 
 def test_classes_without_objective_leave_no_verdict() -> None:

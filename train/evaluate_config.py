@@ -75,6 +75,11 @@ class EvaluateConfig:
             )
         check_serving(self.serving)
         require("seeds", self.seeds, 1)
+        if self.against is not None and self.served_seeds < 2:
+            raise UserError(
+                f"--seeds {self.seeds} --against {self.against}: one seed shows no interval, and "
+                "so nothing that got worse; expected two or more"
+            )
         require("seconds", self.seconds, 0, exclusive=True)
         require("seed", self.seed, 0)
         require("requests", self.requests, 1)

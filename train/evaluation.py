@@ -7,6 +7,7 @@ statistics and table are `eval`'s.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,7 +28,7 @@ from eval.compare import ARRIVING, over
 from eval.contenders import named, subject_of
 from eval.slug import slug
 from train.command_folder import make_out
-from train.command_line import RUNS
+from train.command_line import RUNS, leaves
 from train.config import DEFAULT_DRAFTER, DEFAULT_MODEL, Serving
 from train.evaluate_config import EvaluateConfig
 
@@ -199,11 +200,7 @@ def compare(
         )
         line.update(total, f"{total} runs")
     is_replay = isinstance(server, ReplayServer)
-    modelled = ", replay, modelled time" if is_replay else ""
-    title = f"{described(serving, config)}{modelled}, {seconds:g} s each"
-    if config.shifts is not None:
-        low, high = config.shifts.duration_s
-        title += f", regimes of {low:.2g} to {high:.2g} s"
+    title = _titled(serving, config, seconds, is_replay)
     note = left_out(config, "replay" if is_replay else "live")
     notes = [*([note] if note else []), *found]
     return table.build(comparison, classes, title, subject, rng, is_replay, notes)
@@ -227,6 +224,31 @@ def described(serving: Serving, config: WorkloadConfig) -> str:
     return f"{config.name} load{scaled}"
 
 
+def _titled(serving: Serving, config: WorkloadConfig, seconds: float, is_replay: bool) -> str:
+    modelled = ", replay, modelled time" if is_replay else ""
+    title = f"{described(serving, config)}{modelled}, {seconds:g} s each"
+    if config.shifts is not None:
+        low, high = config.shifts.duration_s
+        title += f", regimes of {low:.2g} to {high:.2g} s"
+    return title
+
+
+def title_of(serving: Serving, seconds: float) -> str:
+    """What a comparison will be titled: with `departures`, what is the same test."""
+    config = over(served_workload(serving), ARRIVING * seconds)
+    return _titled(serving, config, seconds, serving.backend == "replay")
+
+
+def departures(serving: Serving) -> dict[str, Any]:
+    """Options of serving that depart from the usual ones, as plain data."""
+    usual = leaves(Serving())
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in leaves(serving).items()
+        if value != usual[name]
+    }
+
+
 def show(report: Report, console: Console) -> None:
     """The table, the verdict in words and what to read it with."""
     from eval import table
@@ -243,6 +265,7 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
     controllers = named(config.policy)
     shown = served_workload(serving)
     PromptSet.load(serving.prompts)  # what is wrong with them is told before seconds of loading
+    from eval.parts import typed
     from eval.results import write_results
     from train.interrupt import StopRequest
 
@@ -261,7 +284,7 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
         except Stopped:
             raise KeyboardInterrupt from None  # nothing to keep
     show(report, console)
-    write_results(report, out)
+    write_results(report, out, departures(serving), typed("evaluate.py", sys.argv[1:]))
     return out
 
 

@@ -1,6 +1,8 @@
 """`evaluate.py` from its options to its verdict: compare or go through a matrix, then against what.
 
-Earlier results are read before anything is served, so that what is wrong with them is told at once.
+Earlier results are read before anything is served, and set beside what will be: that they are of
+another test, or of other controllers, is told at once. The judgement comes before the report, so
+that nothing about the page can keep it back.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from train.evaluate_config import EvaluateConfig
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eval.against import Scored
+    from eval.scored import Scored
 
 
 def evaluated(config: EvaluateConfig, console: Console) -> bool:
@@ -23,38 +25,56 @@ def evaluated(config: EvaluateConfig, console: Console) -> bool:
 
     Raises UserError.
     """
-    from eval.against import read_scored
-
-    before = None if config.against is None else read_scored(config.against)
+    before = _before(config)
     if config.matrix is None:
         from train.evaluation import evaluate
 
-        out = evaluate(config, console)
-        _tell(out, "results.json", console)
+        results = evaluate(config, console) / "results.json"
     else:
         from train.matrix import evaluate_matrix
 
-        out = evaluate_matrix(config, console)
-        _tell(out, "matrix.json", console)
-        _report(out, console)
-    return before is None or _as_good(out, before, config.seed, console)
+        results = evaluate_matrix(config, console) / "matrix.json"
+    _tell(results, console)
+    as_good = before is None or _as_good(results, before, config.seed, console)
+    if config.matrix is not None:
+        _report(results.parent, console)
+    return as_good
 
 
-def _tell(out: Path, name: str, console: Console) -> None:
+def _before(config: EvaluateConfig) -> Scored | None:
+    """The earlier results. Raises UserError where nothing can be compared with them."""
+    if config.against is None:
+        return None
+    from eval.against import check_comparable
+    from eval.contenders import named
+    from eval.scored import matrix_test, read_scored
+    from train.evaluation import departures, title_of
+
+    before = read_scored(config.against)
+    if config.matrix is None:
+        test, served = title_of(config.serving, config.seconds), departures(config.serving)
+    else:
+        test, served = matrix_test(config.requests), {}
+    check_comparable(test, served, list(named(config.policies)), before)
+    return before
+
+
+def _tell(path: Path, console: Console) -> None:
     """Where things are."""
-    console.print(f"results     {out / name}", highlight=False, soft_wrap=True)
+    console.print(f"results     {path}", highlight=False, soft_wrap=True)
 
 
 def _report(out: Path, console: Console) -> None:
     """Write the page for people beside a matrix."""
     from eval.report import write_report
 
-    _tell(write_report(out).parent, "report.html", console)
+    _tell(write_report(out), console)
 
 
-def _as_good(out: Path, before: Scored, seed: int, console: Console) -> bool:
-    from eval.against import changes, read_scored, told
+def _as_good(results: Path, before: Scored, seed: int, console: Console) -> bool:
+    from eval.against import judged
+    from eval.scored import read_scored
 
-    found = changes(read_scored(out), before, np.random.default_rng(seed))
-    console.print(f"against     {told(found, before)}", highlight=False, markup=False)
-    return not any(change.is_worse for change in found)
+    found = judged(read_scored(results), before, np.random.default_rng(seed))
+    console.print(f"against     {found.says}", highlight=False, markup=False)
+    return not found.is_worse

@@ -23,7 +23,7 @@ from eval.versions import hardware
 from policies.learned import LearnedController
 from train import evaluation, fine_tuning
 from train.command_line import crash_reports
-from train.config import TrainConfig
+from train.config import Serving, TrainConfig
 from train.interrupt import StopRequest
 from train.progress import ProgressLine, clock, new_console
 from train.run_folder import RunFolder
@@ -120,7 +120,7 @@ def _run(session: Session, baselines: dict[str, Any], resumed: RunFolder | None)
                 report = _compare(session, controllers)
             except evaluation.Stopped:
                 return _stopped(session, run, "trained, not compared")
-            run.write_json(RESULTS, _results(report, run))
+            run.write_json(RESULTS, _results(report, run, config.serving))
             _baseline_lines(run.path, report, model.num_timesteps)
             # Once more, so that the card and the manifest say how good it is.
             _export(session, model, run, report)
@@ -244,12 +244,13 @@ def _compare(session: Session, controllers: dict[str, Any]) -> Report:
     return report
 
 
-def _results(report: Report, run: RunFolder) -> dict[str, Any]:
+def _results(report: Report, run: RunFolder, serving: Serving) -> dict[str, Any]:
     from eval import table
 
+    served = evaluation.departures(serving)
     stamp = json.loads((run.path / "versions.json").read_text(encoding="utf-8"))
     write_atomic(run.path / "results.md", table.as_markdown(report))
-    return {**table.as_json(report), "command": sys.argv, "versions": stamp}
+    return {**table.as_json(report), "served": served, "command": sys.argv, "versions": stamp}
 
 
 def _export(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 FOLDER, PLAN = "matrix.pieces", "plan.json"
+FORGOTTEN = "matrix.forgotten"
+"""What the folder is called while it is deleted."""
 SCHEMA = 1
 RUNS_A_PIECE = 12
 """Of a controller in a cell, about: some ten seconds, which are what a kill loses."""
@@ -152,7 +154,10 @@ def _each_done(
 
 
 def take_up(plan: Plan, pieces: Path) -> None:
-    """Begin or go on in that folder of pieces. Raises UserError where something else was begun."""
+    """Begin or go on in that folder of pieces.
+
+    Raises UserError where something else was begun, and for pieces that no plan vouches for.
+    """
     told = {
         "schema": SCHEMA,
         "size": plan.size,
@@ -163,6 +168,11 @@ def take_up(plan: Plan, pieces: Path) -> None:
     }
     path = pieces / PLAN
     if not path.is_file():
+        if any(pieces.glob("*.parquet")):
+            raise UserError(
+                f"{pieces} holds pieces without {PLAN}, so nobody can tell what they are of; "
+                "delete that folder, or name a new one with --out"
+            )
         pieces.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps({**told, "versions": versions()}, indent=1) + "\n")
         return
@@ -207,8 +217,14 @@ def read_pieces(plan: Plan, folder: Path) -> pyarrow.Table:
 
 
 def forget_pieces(folder: Path) -> None:
-    """They are in one file now."""
-    shutil.rmtree(folder / FOLDER)
+    """They are in one file now.
+
+    Renamed first: a kill while they are deleted must leave nothing that could be taken up.
+    """
+    gone = folder / FORGOTTEN
+    shutil.rmtree(gone, ignore_errors=True)  # of a run that was killed right here
+    (folder / FOLDER).rename(gone)
+    shutil.rmtree(gone)
 
 
 def _do(work: Work, pieces: Path, piece: tuple[int, list[Cell]]) -> int:

@@ -9,7 +9,7 @@ test asks the same of the cells' differences, held together by Holm's rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
 from typing import Any
@@ -190,28 +190,55 @@ Found = dict[tuple[int, int], tuple[Interval, float, Floats]]
 def _verdict(
     metric: str, controllers: Sequence[str], intervals: Sequence[Interval], found: Found
 ) -> dict[str, Any]:
-    """Who has the most, whom that is shown against, and who may be as good."""
+    """Who leads, whom that is shown against, who may be as good and who is shown to be better."""
     known = [c for c, interval in enumerate(intervals) if np.isfinite(interval.mean)]
-    if not known:
-        return {"best": None, "beats": [], "level_with": [], "says": "nobody has a score"}
-    best = max(known, key=lambda c: intervals[c].mean)
-    beats: list[str] = []
-    level_with: list[str] = []
-    for other in known:
-        if other == best:
-            continue
-        interval = found[min(best, other), max(best, other)][0]
-        ahead = interval.low > 0 if best < other else interval.high < 0
-        (beats if ahead else level_with).append(controllers[other])
-    name = controllers[best]
-    if not beats and not level_with:
-        says = f"{name} alone has a score"
-    elif not level_with:
-        says = f"{name} beats {joined(beats)} on {metric}"
-    else:
-        won = f"{name} beats {joined(beats)} on {metric}; " if beats else ""
-        says = f"{won}{name} against {joined(level_with)} on {metric}: {NO_DIFFERENCE}"
-    return {"best": name, "beats": beats, "level_with": level_with, "says": says}
+    groups: tuple[list[str], list[str], list[str]] = ([], [], [])
+    beats, level_with, beaten_by = groups
+    if known:
+        leader = _leader(known, intervals, found)
+        for other in known:
+            if other != leader:
+                groups[1 - _sign(_ahead(leader, other, found))].append(controllers[other])
+    best = controllers[leader] if known else None
+    says = [f"{best} beats {joined(beats)} on {metric}"] if beats else []
+    says += [f"{name} beats {best} on {metric}" for name in beaten_by]
+    if level_with:
+        says.append(f"{best} against {joined(level_with)} on {metric}: {NO_DIFFERENCE}")
+    alone = f"{best} alone has a score" if known else "nobody has a score"
+    return {
+        "best": best,
+        "beats": beats,
+        "level_with": level_with,
+        "beaten_by": beaten_by,
+        "says": "; ".join(says) or alone,
+    }
+
+
+def _leader(known: Sequence[int], intervals: Sequence[Interval], found: Found) -> int:
+    """Whom the fewest are shown to beat, then who is ahead of the most others.
+
+    Pairs are compared in the cells that both have: who raised in hard ones has a higher figure over
+    its own cells, and is no better for it. Where nobody raised it is the highest figure.
+    """
+
+    def rank(one: int) -> tuple[int, int, float]:
+        pairs = [_ahead(one, other, found) for other in known if other != one]
+        beaten = sum(_sign(pair) < 0 for pair in pairs)
+        return -beaten, sum(pair.mean > 0 for pair in pairs), intervals[one].mean
+
+    return max(known, key=rank)
+
+
+def _ahead(one: int, other: int, found: Found) -> Interval:
+    """What one has more than the other, whichever way round it was compared."""
+    interval = found[min(one, other), max(one, other)][0]
+    if one < other:
+        return interval
+    return replace(interval, mean=-interval.mean, low=-interval.high, high=-interval.low)
+
+
+def _sign(interval: Interval) -> int:
+    return int(interval.low > 0) - int(interval.high < 0)
 
 
 def _difference(

@@ -72,7 +72,7 @@ def _row(
         found = regime["verdicts"][metric]
         best = found["best"]
         row += [
-            _choice(best, found["level_with"], names),
+            _choice(found, names),
             figure_cell(figures[best], digits) if best else Cell("–", tone="quiet"),
             Cell("", strips(figures, scales[metric], palette)),
         ]
@@ -95,10 +95,13 @@ def _scale(
     return scale_of(f for r in regimes for f in _figures(r, metric, factor, names).values())
 
 
-def _choice(best: str | None, level: Sequence[str], names: Sequence[str]) -> Cell:
+def _choice(found: Mapping[str, Any], names: Sequence[str]) -> Cell:
     """Whom to take: one, one of several, or anybody."""
+    best, level = found["best"], found["level_with"]
     if best is None:
         return words_cell("nobody has a score", "quiet")
+    if found.get("beaten_by"):  # in a circle, of controllers that raised in different cells
+        return words_cell(found["says"], "quiet")
     if level and len(level) == len(names) - 1:
         return words_cell(NO_DIFFERENCE, "quiet")
     return name_cell(best, " or ".join((best, *level)), "several" if level else "")
