@@ -45,6 +45,17 @@ def named(specs: Sequence[str], option: str = "--policy") -> dict[str, Controlle
     return found
 
 
+def marked(controllers: Mapping[str, Controller]) -> dict[str, Controller]:
+    """The same, with `(lossy)` behind the name of who may change the text.
+
+    Among lossless ones it competes with something that they may not give up.
+    """
+    return {
+        name if controller.lossless else f"{name} (lossy)": controller
+        for name, controller in controllers.items()
+    }
+
+
 def subject_of(specs: Sequence[str], names: Sequence[str]) -> str:
     """Whom the verdict is about: the first learned controller, else the first."""
     learned = [

@@ -1,7 +1,7 @@
 """Many runs in processes, each kept in a folder when it is done: what was cut goes on from there.
 
 A run's result is JSON, in a file of its own that is written whole or not at all. The folder says
-what its runs were made with; where that differs now, they are of something else and are removed.
+what its runs were made with; where that differs now, nothing is taken up and nothing is removed.
 What a run is, and what is made of all of them, is the caller's.
 """
 
@@ -31,13 +31,19 @@ class Kept:
     def __init__(self, folder: Path, made_with: Mapping[str, Any]) -> None:
         """Takes up what is there where `made_with`, JSON types only, is the same.
 
-        Raises UserError where nothing can be written.
+        Raises UserError where it is not, and where nothing can be written.
         """
         self.folder = folder
         head, text = folder / "made_with.json", json.dumps(made_with, sort_keys=True, indent=1)
-        if _text_of(head) == text:
+        before = _text_of(head)
+        if before is not None:
+            if other := _differing(before, json.loads(text)):
+                raise UserError(
+                    f"--out {folder.parent} holds unfinished runs that were made with other "
+                    f"{other}; repeat their own command to go on, or name another folder"
+                )
             return
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)  # without the head nobody knows whose they are
         try:
             write_atomic(head, text)
         except OSError as error:
@@ -98,6 +104,16 @@ def all_made(
 
 def _of_named(do: Callable[[Any], Any], named: tuple[str, Any]) -> Any:
     return do(named[1])
+
+
+def _differing(before: str, now: Mapping[str, Any]) -> str:
+    """In what the two differ, in words; "" in nothing."""
+    try:
+        found = dict(json.loads(before))
+    except (ValueError, TypeError):
+        return "things than these (made_with.json is damaged)"
+    keys = sorted(now.keys() | found.keys())
+    return ", ".join(key for key in keys if now.get(key) != found.get(key))
 
 
 def _text_of(path: Path) -> str | None:

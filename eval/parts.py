@@ -111,27 +111,19 @@ def read_part(folder: Path, name: str) -> Part:
     return Part(name, summary, files.read_table(pyarrow.BufferReader(content)))
 
 
-def read_parts(folder: Path) -> dict[str, Part]:
-    """All parts that are there, in the order of PARTS.
+def refuse_mixed(folder: Path, versions_of: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise UserError where two results, by name, were made by different versions.
 
-    Raises UserError where there is none, where one is unfinished, and where two were made by
-    different versions of DraftGym, Python or a package: their figures are not to be set side by
-    side.
+    Of DraftGym, Python or a package: their figures are not to be set side by side.
     """
-    found = {name: read_part(folder, name) for name in PARTS if (folder / f"{name}.json").is_file()}
-    if not found:
-        raise UserError(
-            f"{folder} holds no results; make some with python evaluate.py --matrix small --out "
-            f"{folder}"
-        )
-    first, *others = found.values()
-    for other in others:
-        if differs := differing(first.summary["versions"], other.summary["versions"]):
+    made = list(versions_of.items())
+    for name, of in made[1:]:
+        first, of_first = made[0]
+        if differs := differing(of_first, of):
             raise UserError(
-                f"{folder} is of mixed versions: {first.name} and {other.name} differ in "
-                f"{differs}; run one of them again, so that both are of one version"
+                f"{folder} is of mixed versions: {first} and {name} differ in {differs}; run one "
+                "of them again, so that both are of one version"
             )
-    return found
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -174,15 +166,8 @@ def figure(
     interval: Interval, least: float = -math.inf, most: float = math.inf
 ) -> dict[str, float]:
     """A figure with its interval, as summaries hold it, no further than the figure can go."""
-
-    def within(bound: float) -> float:
-        return min(max(bound, least), most) if math.isfinite(bound) else bound
-
-    return {
-        "value": interval.mean,
-        "low": within(interval.low),
-        "high": within(interval.high),
-    }
+    bounded = interval.within(least, most)
+    return {"value": bounded.mean, "low": bounded.low, "high": bounded.high}
 
 
 def typed(command: str, arguments: Sequence[str]) -> str:

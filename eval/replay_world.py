@@ -6,17 +6,22 @@ by whom, is the test's.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from engine.classes import DEFAULT_CLASSES
 from engine.loop import Engine
+from engine.replay.capacity_store import key_of
 from engine.replay.server import ReplayConfig, ReplayServer
 from engine.request import Request
 from engine.settings import EngineSettings
 from eval import contenders
+from eval.parts import MADE_WITH
+from eval.versions import versions
 from policies import registry
 
 FIELD = "adaserve-qwen-32b-a100"
@@ -50,3 +55,24 @@ class World:
 @lru_cache(maxsize=2)
 def _server(world: World) -> ReplayServer:
     return ReplayServer.load(ReplayConfig(recording=world.recording, profile=world.profile))
+
+
+def made_with(world: World, specs: Mapping[str, str], **settings: Any) -> dict[str, Any]:
+    """What decides a run there, as JSON: runs of which it differs are not to be mixed.
+
+    `specs` by the name that is shown, as `policies.registry` takes them; `settings` are the test's.
+    """
+    exported = {name: registry.exported_folder(spec) for name, spec in specs.items()}
+    here = versions()
+    return {
+        "world": [str(world.profile), str(world.recording)],
+        "server": key_of(world.server),
+        "policies": dict(specs),
+        "exports": {
+            name: hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+            for name, folder in exported.items()
+            if folder is not None
+        },
+        **{name: here[name] for name in MADE_WITH},
+        **settings,
+    }

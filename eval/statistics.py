@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,12 @@ class Interval:
     def excludes_zero(self) -> bool:
         """Whether the sign of the mean is shown."""
         return self.low > 0 or self.high < 0
+
+    def within(self, least: float = -math.inf, most: float = math.inf) -> Interval:
+        """With ends no further than the figure itself can go; an end that is open stays open."""
+        ends = (self.low, self.high)
+        low, high = (min(max(e, least), most) if math.isfinite(e) else e for e in ends)
+        return replace(self, low=low, high=high)
 
 
 def mean(samples: Floats) -> Floats:

@@ -116,7 +116,10 @@ def _intervals(
     comparison: Comparison, shown: Sequence[Column], rng: np.random.Generator
 ) -> tuple[tuple[Interval, ...], ...]:
     return tuple(
-        tuple(_within(c, mean_interval(comparison.values(n, c.figure), rng, LEVEL)) for c in shown)
+        tuple(
+            mean_interval(comparison.values(n, c.figure), rng, LEVEL).within(0.0, c.most)
+            for c in shown
+        )
         for n in comparison.runs
     )
 
@@ -283,14 +286,6 @@ def _written(
 
 def _named(names: Iterable[str], rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
     return [(name, *row) for name, row in zip(names, rows, strict=True)]
-
-
-def _within(column: Column, interval: Interval) -> Interval:
-    """The interval, no further than the figure itself can go."""
-    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
-        return interval
-    low, high = max(interval.low, 0.0), min(interval.high, column.most)
-    return dataclasses.replace(interval, low=low, high=high)
 
 
 def _sign(interval: Interval) -> int:

@@ -88,9 +88,9 @@ def transfer_of(
         return Gap(
             controller,
             name,
-            _within(mean_interval(modelled, rng, LEVEL), *RANGES[name]),
-            _within(mean_interval(here, rng, LEVEL), *RANGES[name]),
-            _within(paired_difference(here, modelled, rng, level), -most, most),
+            mean_interval(modelled, rng, LEVEL).within(*RANGES[name]),
+            mean_interval(here, rng, LEVEL).within(*RANGES[name]),
+            paired_difference(here, modelled, rng, level).within(-most, most),
         )
 
     gaps = [gap(who, name, figure) for who in (before, after) for name, figure in JUDGED]
@@ -159,13 +159,6 @@ def _told(figure: str, interval: Interval) -> str:
 def _with_unit(interval: Interval, unit: str) -> str:
     mean, bounds, rest = with_interval(1)(interval).partition(" ")
     return f"{mean}{unit}{bounds}{rest}"
-
-
-def _within(interval: Interval, least: float, most: float) -> Interval:
-    """Clipped, but for an end that is open because one seed says nothing."""
-    ends = (interval.low, interval.high)
-    low, high = (min(max(e, least), most) if math.isfinite(e) else e for e in ends)
-    return dataclasses.replace(interval, low=low, high=high)
 
 
 def _times(interval: Interval, factor: float) -> Interval:

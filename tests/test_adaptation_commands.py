@@ -13,14 +13,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from engine.errors import UserError
 from eval import kept_runs
 from eval.adaptation_test import command as adaptation_command
 from eval.adaptation_test import telling as adaptation_telling
 from eval.adaptation_test import whole as adaptation_whole
+from eval.contenders import marked, named
 from eval.frontier import command as frontier_command
 from eval.frontier import telling as frontier_telling
 from eval.frontier import whole as frontier_whole
+from eval.kept_runs import Kept
 from eval.parts import read_part
+from eval.replay_world import World, made_with
 
 SEVEN = 7
 
@@ -96,3 +100,27 @@ def test_a_slip_is_told_in_a_sentence(
     assert main(typed) == 2
     told_to = capsys.readouterr().err
     assert says in told_to and told_to.count("\n") == 1
+
+
+def test_a_lossy_contender_is_marked_and_none_is_by_default() -> None:
+    given = ["adaptivespec", "adaptivespec-tree"]
+    assert list(marked(named(given))) == ["adaptivespec (lossy)", "adaptivespec-tree"]
+    defaults = [*adaptation_whole.POLICIES, *frontier_whole.POLICIES]
+    assert all(of.lossless for spec in set(defaults) for of in named([spec]).values())
+
+
+def test_kept_runs_of_another_export_are_not_taken_up(tmp_path: Path) -> None:
+    folder = tmp_path / "ppo"
+    folder.mkdir()
+    manifest = folder / "manifest.json"
+    manifest.write_text("{}")
+    world, specs = World(), {"ppo": str(folder)}
+    kept = tmp_path / "adaptation.unfinished"
+    Kept(kept, made_with(world, specs, scale=0.5))
+    Kept(kept, made_with(world, specs, scale=0.5))
+    manifest.write_text('{"trained": "again"}')
+    with pytest.raises(UserError, match="made with other exports; repeat"):
+        Kept(kept, made_with(world, specs, scale=0.5))
+    head = made_with(world, {"it": "chain(2)"}, scale=0.5)
+    assert {"revision", "python", "packages", "server", "policies"} <= head.keys()
+    assert head["exports"] == {}

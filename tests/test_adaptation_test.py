@@ -21,8 +21,10 @@ from eval.adaptation import adaptation
 from eval.adaptation_test import passages
 from eval.adaptation_test.course import Acts, Course, course_of
 from eval.adaptation_test.disturbances import disturbed
+from eval.adaptation_test.figures import FIGURES, values
 from eval.adaptation_test.judging import rows_of
 from eval.adaptation_test.serving import Setting, Task, drawing, served
+from eval.adaptation_test.summary import summary_of
 from eval.adaptation_test.verdicts import verdict_of
 from eval.oracle import ORACLE
 from eval.replay_world import World
@@ -154,7 +156,7 @@ def test_seeds_together_are_judged_by_their_mean_course() -> None:
     oracle = [series([*(np.array(FLAT) + sign * noise)]) for sign in (1, -1)]
     mine = [series(own.tolist(), violations=[3, 2, 1, 1, *[0] * 8])] * 2
     assert not adaptation(mine[0], oracle[0]).judged
-    passage = passages.Passage(mine, oracle)
+    passage = passages.Passage([1, 2], mine, oracle)
     found = passages.together(passage)
     assert found.judged and found.settled and found.settling_s == 6.0
     figures = passages.figures_of([passage])
@@ -169,8 +171,8 @@ def test_seeds_together_are_judged_by_their_mean_course() -> None:
 
 
 def test_who_never_settles_is_censored_and_one_seed_shows_no_interval() -> None:
-    late = passages.Passage([series([10.0] * 12)], [series(FLAT)])
-    soon = passages.Passage([series(FLAT)], [series(FLAT)])
+    late = passages.Passage([1], [series([10.0] * 12)], [series(FLAT)])
+    soon = passages.Passage([1], [series(FLAT)], [series(FLAT)])
     figures = passages.figures_of([late, late, soon])
     assert figures["settling_s"]["value"] == math.inf  # two of three were never seen to settle
     assert figures["restricted_s"]["value"] == pytest.approx(2 / 3 * 24.0)
@@ -181,7 +183,7 @@ def test_who_never_settles_is_censored_and_one_seed_shows_no_interval() -> None:
 
 def test_nobody_to_judge_is_told_apart_from_nothing_lost() -> None:
     noisy = series([190.0, 10.0] * 6)
-    figures = passages.figures_of([passages.Passage([noisy, noisy], [noisy, noisy])])
+    figures = passages.figures_of([passages.Passage([1, 2], [noisy, noisy], [noisy, noisy])])
     assert figures["unjudged"] == 1 and math.isnan(figures["debt"]["value"])
     assert passages.figures_of([])["changes"] == 0
 
@@ -201,6 +203,54 @@ def test_a_failed_run_is_marked_and_the_others_stand() -> None:
     assert all(row["regret_tokens"] == 0.0 and row["settled"] for row in steady)
     (broken,) = [row for row in rows if row["controller"] == "broken"]
     assert broken["failed"] == "ValueError: no" and "regret_tokens" not in broken
+
+
+def test_seeds_that_came_through_all_passages_are_resampled_together() -> None:
+    """By places the ruined seed 2 of one passage would be the good seed 3 of the other."""
+    good, ruined = series(FLAT), series([0.0] * 12)
+    whole = passages.Passage([1, 2, 3], [good, ruined, good], [good] * 3)
+    without = passages.Passage([1, 3], [good, good], [good] * 2)
+    figures = passages.figures_of([whole, without])
+    assert figures["debt"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert passages.figures_of([whole])["debt"]["value"] == pytest.approx(100 / 3)
+    assert passages.figures_of([whole])["debt"]["high"] == 100.0  # Student's t alone says more
+    assert passages.figures_of([whole, passages.Passage([], [], [])])["changes"] == 0
+
+
+def test_to_fail_in_the_hardest_disturbance_brings_nothing() -> None:
+    regret = next(of for of in FIGURES if of.name == "regret")
+    rows = [
+        {"disturbance": name, "seed": seed, "regret_tokens": lost, "oracle_tokens": 100.0}
+        for name, lost in (("mix", 10.0), ("memory", 90.0))
+        for seed in (1, 2)
+    ]
+    both = ("mix", "memory")
+    assert values(regret, rows, [1, 2], both).tolist() == [50.0, 50.0]
+    flees = [row for row in rows if (row["disturbance"], row["seed"]) != ("memory", 2)]
+    found = values(regret, flees, [1, 2], both)
+    assert found[0] == 50.0 and math.isnan(found[1])
+    assert values(regret, flees, [1, 2], ["mix"]).tolist() == [10.0, 10.0]
+
+
+def test_a_seed_that_failed_once_is_in_no_figure_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passages, "DRAWS", 4)
+    of, seeds = disturbed(), [1000, 1001]
+    runs: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for name, one in of.items():
+        flat = course(round(one.end_s / one.window_s)).plain()
+        for who in (ORACLE, "stays", "flees"):
+            runs |= {(name, who, s): {"course": flat, **dict.fromkeys(RUN, 1.0)} for s in seeds}
+    runs["memory", "flees", 1001] = {"failed": "ValueError: no"}
+    best = {"tree": "chain(1)", "valid_tps": 1.0}
+    oracle = {name: [best] * len(one.stretches) for name, one in of.items()}
+    found = summary_of(of, ["stays", "flees"], seeds, oracle, runs, rows_of(of, runs))
+    stays, flees = (found["figures"]["all"][who] for who in ("stays", "flees"))
+    assert stays["regret"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert flees["regret"] == {"value": 0.0, "low": -math.inf, "high": math.inf}  # of one seed
+    assert flees["debt"]["high"] == math.inf and flees["changes"] == stays["changes"]
+    assert found["figures"]["mix"]["flees"]["regret"]["high"] == 0.0
+    assert found["verdicts"]["all"]["least"] == "stays"
+    assert found["verdicts"]["all"]["without"] == {"flees": 1}
 
 
 RUN = ("attainment", "goodput_tps", "valid_tps", "waste_share", "joules_per_valid_token")
@@ -229,6 +279,22 @@ def test_the_verdict_names_who_loses_more_and_where_nothing_is_shown() -> None:
     assert "beats the switching oracle" not in said["says"]
     assert "beats the switching oracle" in verdict_of("x", {"it": best - 9.0})["says"]
     assert verdict_of("x", {"it": np.array([math.nan])})["least"] is None
+
+
+def test_the_best_of_many_beats_the_oracle_by_an_interval_of_many() -> None:
+    own = np.array([-1.0, -2.0, -3.0, -3.5])
+    assert "beats the switching oracle" in verdict_of("x", {"a": own})["says"]
+    others = {f"b{i}": own + 5.0 for i in range(7)}
+    said = verdict_of("x", {"a": own, **others})
+    assert said["least"] == "a" and "beats the switching oracle" not in said["says"]
+
+
+def test_who_fails_in_hard_seeds_is_not_the_least() -> None:
+    own = np.array([1.0, 1.1, 1.2, 1.3, 60.0, 61.0])
+    flees = np.where(own > 50.0, math.nan, own - 0.5)
+    said = verdict_of("x", {"flees": flees, "stays": own, "broken": own * math.nan})
+    assert said["least"] == "stays" and said["ahead"] == ["flees"]
+    assert said["says"].endswith("failed: flees in 2 of 6 seeds and broken in 6 of 6 seeds")
 
 
 def test_one_seed_decides_nothing() -> None:

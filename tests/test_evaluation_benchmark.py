@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import evaluation_gate, evaluation_matrix, evaluation_others, evaluation_page
+from benchmarks import evaluation_adaptation, evaluation_gate, evaluation_matrix, evaluation_page
 from benchmarks.bench import Bench
 from benchmarks.evaluation import FIGURES
 from benchmarks.evaluation_gate import judged, slower
@@ -20,6 +20,7 @@ from benchmarks.fresh_clone import Clones
 from benchmarks.results import Results
 from benchmarks.results_page import belongs, write_page
 from engine.replay.server import ReplayConfig, ReplayServer
+from models.model_cache import cache_root
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,11 +48,6 @@ def test_the_issues_bars_are_all_there_and_every_figure_has_its_function() -> No
         module, name = figure.measure.split(":")
         function = getattr(importlib.import_module(module), name)
         assert len(inspect.signature(function).parameters) == 2, figure.name
-
-
-def test_a_measurement_that_is_not_there_is_unmeasured(bench: Bench) -> None:
-    with pytest.raises(UnmeasuredError, match="not part of this checkout"):
-        evaluation_others._measured("benchmarks.evaluation_of_nothing", bench)
 
 
 def test_every_figure_stands_on_the_page_once_with_the_winners(tmp_path: Path) -> None:
@@ -108,3 +104,23 @@ def test_a_pieces_cells_are_counted_by_the_plan(tmp_path: Path) -> None:
     (folder / "00000.parquet").write_bytes(b"")
     assert evaluation_matrix._pieces(tmp_path) == 1
     assert evaluation_matrix._cells(tmp_path, 3) == 12
+
+
+def test_the_adaptation_test_is_timed_on_an_empty_cache(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DRAFTGYM_CACHE", str(tmp_path))
+    monkeypatch.setattr(evaluation_adaptation, "FOLDER", tmp_path / "runs")
+    caches: list[Path] = []
+
+    def tested(*_: object) -> dict[str, Any]:
+        caches.append(cache_root())
+        assert not list(caches[-1].iterdir())
+        verdicts = {"all": {"says": "nothing could be judged"}}
+        return {"seconds": 60.0, "disturbances": {}, "failed": [], "figures": {"all": {}},
+                "verdicts": verdicts}  # fmt: skip
+
+    monkeypatch.setattr(evaluation_adaptation, "tested", tested)
+    assert evaluation_adaptation.measured(bench, "").value == 1.0
+    evaluation_adaptation.measured(bench, "")
+    assert len({*caches, tmp_path}) == 3 and cache_root() == tmp_path

@@ -110,12 +110,33 @@ def test_what_a_policy_brings_and_who_pays() -> None:
         runs["it", "none", 2.0, seed] = run(10.0 + noise)
         runs["it", "reject", 2.0, seed] = run(30.0 + 2 * noise, rejected=60.0)
     found = summary_of(["it"], ["none", "reject"], [0.5, 2.0], seeds, runs)["verdicts"]["it"]
-    assert found["feasible"] == {"load": 0.5, "says": "it meets 90 % up to 0.5 × capacity"}
+    says = "it under overload policy none meets 90 % up to 0.5 × capacity"
+    assert found["feasible"] == {"load": 0.5, "says": says}
     says = found["policies"]["reject"]["says"]
     assert says.startswith("reject against none at 2 ×: goodput 20.0 tokens/s higher")
     assert says.endswith("Jain's index: no difference shown")
     assert "turned away: 60 % of coding" in found["audit"]["reject"]
     assert "turned away:" not in found["audit"]["none"]
+
+
+def test_a_demand_is_met_where_the_whole_interval_says_so() -> None:
+    at = {1: 99.0, 2: 99.0, 3: 75.0}
+    runs = {("it", "reject", 1.0, s): run(1.0, attainment=of) for s, of in at.items()}
+    found = summary_of(["it"], ["reject"], [1.0], list(at), runs)
+    attainment = found["cells"]["it"]["reject"][0]["all"]["attainment"]
+    assert attainment["value"] > 90.0 > attainment["low"] and attainment["high"] == 100.0
+    says = "it under overload policy reject is not shown to meet 90 % at any of the demands"
+    assert found["verdicts"]["it"]["feasible"] == {"load": None, "says": says}
+
+
+def test_where_all_runs_failed_nothing_else_is_said() -> None:
+    failed = {"failed": "ValueError: no"}
+    runs = {("it", o, 2.0, s): failed for o in ("none", "reject") for s in (1, 2)}
+    found = summary_of(["it"], ["none", "reject"], [2.0], [1, 2], runs)["verdicts"]["it"]
+    assert found["feasible"]["says"] == "it under overload policy none: all runs failed"
+    assert found["audit"]["reject"] == "it, reject at 2 ×: all runs failed"
+    says = found["policies"]["reject"]["says"]
+    assert says.endswith("goodput: nothing to compare, Jain's index: nothing to compare")
 
 
 def test_a_failed_run_is_marked_and_the_others_stand() -> None:

@@ -1,7 +1,10 @@
-"""Runs that are kept: what was cut goes on, and what was made with something else does not."""
+"""Runs that are kept: what was cut goes on, and what was made with something else is refused."""
 
 from pathlib import Path
 
+import pytest
+
+from engine.errors import UserError
 from eval.kept_runs import Kept, all_made
 
 TASKS = {"one": -1, "two": -2, "three": -3}
@@ -20,9 +23,14 @@ def test_what_was_done_is_taken_up_and_the_rest_is_made(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_what_was_made_with_something_else_is_removed(tmp_path: Path) -> None:
+def test_what_was_made_with_something_else_is_refused_and_stays(tmp_path: Path) -> None:
     folder = tmp_path / "it.unfinished"
-    Kept(folder, {"revision": "a"}).save("one", 1)
-    assert Kept(folder, {"revision": "a"}).load("one") == 1
-    assert Kept(folder, {"revision": "b"}).load("one") is None
-    assert Kept(folder, {"revision": "a"}).load("one") is None
+    Kept(folder, {"revision": "a", "python": "3"}).save("one", 1)
+    says = r"--out .* made with other policies, revision; .*another folder"
+    with pytest.raises(UserError, match=says):
+        Kept(folder, {"revision": "b", "python": "3", "policies": {}})
+    assert Kept(folder, {"python": "3", "revision": "a"}).load("one") == 1
+    (folder / "made_with.json").write_text("[1")
+    with pytest.raises(UserError, match="made_with.json is damaged"):
+        Kept(folder, {"revision": "a", "python": "3"})
+    assert Kept(tmp_path / "other.unfinished", {"revision": "b"}).load("one") is None

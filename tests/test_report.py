@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.errors import UserError
 from eval.report import __main__ as command
-from eval.report import write_report
+from eval.report import frontier, plain, write_report
 from eval.report.blocks import Figure, Table
 from eval.report.charts import log_ticks, short
 from eval.report.folder import read_folder
 from eval.report.page import PLOTLY, embedded
 from eval.report.palette import PUBLISHED, Palette
 from eval.report.strips import scale_of, strip
-from eval.report.tables import difference_cell, number
+from eval.report.tables import difference_cell, figure_cell, number
 from eval.report.writing import controllers, page
 from tests import report_folder
 from tests.report_folder import NAMES
@@ -176,3 +178,26 @@ def test_pictures_and_scales_by_hand() -> None:
         "0.0123", "4.57", "1,234", "∞",
     ]  # fmt: skip
     assert number(-1234.5, 1) == "−1,234.5" and number(-0.0, 1) == "0.0"
+
+
+def test_a_wait_without_an_end_is_endless_and_nothing_to_count_is_a_dash() -> None:
+    metrics = {"requests": 3, "attainment": None, "ttft_s": {"p50": None}}
+    data = {"controllers": {"it": {"runs": [{"metrics": {"by_class": {"chat": metrics}}}] * 2}}}
+    rng = np.random.default_rng(0)
+    share = plain._over_seeds(data, "it", "chat", lambda m: m["attainment"], rng)
+    wait = plain._over_seeds(data, "it", "chat", lambda m: m["ttft_s"]["p50"], rng, math.inf)
+    assert figure_cell(share).text == "–" and figure_cell(wait).text == "∞"
+
+
+def test_a_price_is_told_beside_its_own_demand() -> None:
+    data = report_folder.frontier()
+    of = data["cells"][NAMES[0]]["none"]
+    unknown = {**of[0]["all"], "waste": {"value": None, "low": None, "high": None}}
+    data["cells"][NAMES[0]]["none"] = [{**of[0], "all": unknown}, of[1]]
+    chart = frontier._price(data, *frontier.PRICES[1], Palette(NAMES))
+    assert "at 1.6 ×" in chart.data[0]["text"][0] and len(chart.data[0]["text"]) == 1
+
+
+def test_a_bounded_figure_stays_open_where_it_is() -> None:
+    assert Figure(95.0, 80.0, 110.0).within(0, 100) == Figure(95.0, 80.0, 100)
+    assert not Figure(95.0, float("-inf"), float("inf")).within(0, 100).has_interval

@@ -215,3 +215,10 @@ def test_violation_ratio_covers() -> None:
         assert found is not None
         covered += found.low <= 2.0 <= found.high
     assert 0.9 <= covered / trials <= 0.995  # wider than it says would be as wrong
+
+
+def test_an_interval_reaches_no_further_than_its_figure_and_stays_open_where_it_is() -> None:
+    assert Interval(0.5, -0.2, 1.4, 3).within(0.0, 1.0) == Interval(0.5, 0.0, 1.0, 3)
+    assert Interval(2.0, -1.0, 9.0, 3).within(0.0) == Interval(2.0, 0.0, 9.0, 3)
+    unbounded = Interval(0.5, -math.inf, math.inf, 1)
+    assert unbounded.within(0.0, 1.0) == unbounded

@@ -1,7 +1,8 @@
 """Figures of a controller seed by seed, of one disturbance and of all of them together.
 
 Of a disturbance, what several changes brought is put together within the seed; of all, the mean
-over the disturbances is. What hangs on when it settled is `passages`'.
+over the disturbances is, where the seed came through every one of them: means over different
+disturbances are not to be set against each other. What hangs on when it settled is `passages`'.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ class Figure(NamedTuple):
     name: str
     title: str
     of: Callable[[Rows], float]
+    least: float = 0.0
+    most: float = math.inf
+    """How far the figure can go; no interval reaches further."""
 
 
 def _share(tokens: str) -> Callable[[Rows], float]:
@@ -50,41 +54,32 @@ def _mean(name: str, factor: float = 1.0) -> Callable[[Rows], float]:
 
 
 FIGURES = (
-    Figure("regret", "regret, % of the oracle's tokens", _share("regret_tokens")),
+    Figure("regret", "regret, % of the oracle's tokens", _share("regret_tokens"), -math.inf, 100.0),
     Figure("churn", "changes of plan a second", _mean("churn_per_s")),
-    Figure("attainment", "attainment of the run, %", _mean("attainment", 100.0)),
+    Figure("attainment", "attainment of the run, %", _mean("attainment", 100.0), most=100.0),
     Figure("goodput", "goodput of the run, tokens/s", _mean("goodput_tps")),
 )
 
 
-def by_seed(rows: Rows) -> dict[int, list[Mapping[str, Any]]]:
-    """Rows by seed, in its order."""
-    found: dict[int, list[Mapping[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["seed"]):
-        found.setdefault(row["seed"], []).append(row)
-    return found
+def values(
+    of: Figure, rows: Rows, seeds: Sequence[int], disturbances: Sequence[str]
+) -> np.ndarray:
+    """[seeds] the mean over `disturbances` of the figure; nan where a seed lacks one of them."""
+    by_run: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_run.setdefault((row["seed"], row["disturbance"]), []).append(row)
+    each = [[of.of(by_run.get((seed, name), [])) for name in disturbances] for seed in seeds]
+    return np.array(each, np.float64).mean(axis=1)
 
 
-def values(of: Figure, rows: Rows, seeds: Sequence[int]) -> np.ndarray:
-    """[seeds] the mean over disturbances of the figure; nan where a seed has none."""
-    grouped = by_seed(rows)
-    found = []
-    for seed in seeds:
-        by_disturbance: dict[str, list[Mapping[str, Any]]] = {}
-        for row in grouped.get(seed, []):
-            by_disturbance.setdefault(row["disturbance"], []).append(row)
-        known = [x for part in by_disturbance.values() if not math.isnan(x := of.of(part))]
-        found.append(float(np.mean(known)) if known else math.nan)
-    return np.array(found, np.float64)
-
-
-def figures_of(rows: Rows, seeds: Sequence[int]) -> dict[str, Any]:
+def figures_of(rows: Rows, seeds: Sequence[int], disturbances: Sequence[str]) -> dict[str, Any]:
     """Every figure with its interval; the rows are of one controller."""
     whole = [row for row in rows if not row["failed"]]
-    return {
-        of.name: figure(mean_interval(values(of, whole, seeds), np.random.default_rng(0)))
-        for of in FIGURES
-    }
+    found = {}
+    for of in FIGURES:
+        interval = mean_interval(values(of, whole, seeds, disturbances), np.random.default_rng(0))
+        found[of.name] = figure(interval, of.least, of.most)
+    return found
 
 
 def seeds_alone(rows: Rows) -> dict[str, Any]:

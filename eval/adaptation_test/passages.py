@@ -32,13 +32,26 @@ TITLES = {
     "undershoot": "undershoot, % of the oracle's level",
     "violations": "misses in transition, a change and seed",
 }
+BOUNDS = {
+    "settling_s": (0.0, math.inf),
+    "restricted_s": (0.0, math.inf),
+    "not_settled": (0.0, 100.0),
+    "excess_s": (-math.inf, math.inf),
+    "transient": (-math.inf, 100.0),
+    "steady": (-math.inf, 100.0),
+    "debt": (0.0, 100.0),
+    "undershoot": (0.0, 100.0),
+    "violations": (0.0, math.inf),
+}
+"""How far a figure can go, and so its interval."""
 UNBOUNDED = ("settling_s",)
 """A median may never be reached: bounds are entries of the resample, and none is widened."""
 
 
 class Passage(NamedTuple):
-    """One change under all seeds, which both served."""
+    """One change under the seeds [n] that both came through: a series of either for each."""
 
+    seeds: Sequence[int]
     own: Sequence[Series]
     oracle: Sequence[Series]
 
@@ -49,24 +62,26 @@ class Passage(NamedTuple):
 
 
 def together(passage: Passage, seeds: Sequence[int] | None = None) -> Adaptation:
-    """The mean course through the change over `seeds`, positions that may repeat; None: all."""
+    """The mean course through the change over `seeds`, places that may repeat; None: all."""
     chosen = range(len(passage.own)) if seeds is None else seeds
-    own, oracle = ([part[i] for i in chosen] for part in passage)
+    own, oracle = ([part[i] for i in chosen] for part in (passage.own, passage.oracle))
     return adaptation(_mean(own), _mean(oracle))
 
 
 def figures_of(passages: Sequence[Passage]) -> dict[str, Any]:
     """The figures of TITLES with intervals, and how many changes there were of each kind.
 
-    Seeds are the same in all passages and are resampled together. One seed shows no interval.
+    Of the seeds that came through all passages; they are resampled together. One seed shows no
+    interval.
     """
+    passages = _common(passages)
     if not passages:
         nothing = figure(Interval(math.nan, math.nan, math.nan, 0))
         return {**dict.fromkeys(TITLES, nothing), "changes": 0, "unjudged": 0, "censored": 0}
     found = [together(passage) for passage in passages]
     best = _oracle_tokens(passages)
     estimate = _figures(found, best, passages)
-    seeds = min(len(passage.own) for passage in passages)
+    seeds = len(passages[0].seeds)
     drawn: dict[str, list[float]] = {name: [] for name in TITLES}
     rng = np.random.default_rng(0)
     for _ in range(DRAWS if seeds > 1 else 0):
@@ -77,13 +92,30 @@ def figures_of(passages: Sequence[Passage]) -> dict[str, Any]:
             drawn[name].append(value)
     times = settling_times(found)
     return {
-        **{name: figure(_interval(name, estimate[name], drawn[name], seeds)) for name in TITLES},
+        **{
+            name: figure(
+                _interval(name, estimate[name], drawn[name], seeds), *BOUNDS[name]
+            )
+            for name in TITLES
+        },
         "limit_s": min(passage.lasts_s for passage in passages),
         "changes": len(passages),
         "unjudged": times.unjudged,
         "censored": times.censored,
         "excess_censored": sum(of.excess_censored for of in found),
     }
+
+
+def _common(passages: Sequence[Passage]) -> list[Passage]:
+    """The passages under the seeds that all have, in one order; none where they share no seed."""
+    shared = sorted(set.intersection(*(set(of.seeds) for of in passages))) if passages else []
+    found = []
+    for of in passages if shared else ():
+        places = [of.seeds.index(seed) for seed in shared]
+        found.append(
+            Passage(shared, [of.own[i] for i in places], [of.oracle[i] for i in places])
+        )
+    return found
 
 
 def _figures(

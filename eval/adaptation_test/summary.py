@@ -40,18 +40,19 @@ def summary_of(
             c: [r for r in rows if r["controller"] == c and name in (ALL, r["disturbance"])]
             for c in controllers
         }
-        chosen = [of for key, of in disturbances.items() if name in (ALL, key)]
+        chosen = {key: of for key, of in disturbances.items() if name in (ALL, key)}
         figures[name] = {
             c: {
-                **figures_of(of, seeds),
-                **passages.figures_of(_passages(chosen, c, seeds, runs)),
+                **figures_of(of, seeds, list(chosen)),
+                **passages.figures_of(_passages(list(chosen.values()), c, seeds, runs)),
                 "seeds_alone": seeds_alone(of),
             }
             for c, of in mine.items()
         }
         whole = {c: [r for r in of if not r["failed"]] for c, of in mine.items()}
         verdicts[name] = verdict_of(
-            titles[name], {c: values(regret, of, seeds) for c, of in whole.items()}
+            titles[name],
+            {c: values(regret, of, seeds, list(chosen)) for c, of in whole.items()},
         )
     return {
         "controllers": list(controllers),
@@ -116,16 +117,19 @@ def _passages(
     """The controller's changes, each under the seeds that neither it nor the oracle failed in."""
     found = []
     for of in disturbances:
-        both = [(runs[of.name, controller, s], runs[of.name, ORACLE, s]) for s in seeds]
-        whole = [[Course(**run["course"]) for run in pair] for pair in both if _is_whole(pair)]
-        for stretch in of.stretches[1:] if whole else ():
-            cut = [[c.series(stretch.start_s, stretch.end_s) for c in pair] for pair in whole]
-            found.append(passages.Passage(*(list(part) for part in zip(*cut, strict=True))))
+        both = {s: (runs[of.name, controller, s], runs[of.name, ORACLE, s]) for s in seeds}
+        whole = {
+            seed: [Course(**run["course"]) for run in pair]
+            for seed, pair in both.items()
+            if not any("failed" in run for run in pair)
+        }
+        for stretch in of.stretches[1:]:
+            own, oracle = (
+                [pair[i].series(stretch.start_s, stretch.end_s) for pair in whole.values()]
+                for i in range(2)
+            )
+            found.append(passages.Passage(list(whole), own, oracle))
     return found
-
-
-def _is_whole(runs: Sequence[Mapping[str, Any]]) -> bool:
-    return not any("failed" in run for run in runs)
 
 
 def _told(of: Disturbed, oracle: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -23,11 +23,11 @@ POLICIES = (
     "adaserve",
     "slack-priced",
     "turbospec",
-    "adaptivespec",
+    "adaptivespec-tree",
     "sglang-ema",
     "hedge",
 )
-"""Of the registry, those that need no training and decide in different ways."""
+"""Of the registry, lossless ones that need no training and decide in different ways."""
 SEEDS, QUICK_SEEDS = 10, 3
 QUICK_SCALE = 0.5
 """Of all times: quick runs are half as long."""
@@ -81,23 +81,18 @@ def tested(options: Options, say: Say) -> dict[str, Any]:
     from eval.adaptation_test.summary import summary_of
     from eval.kept_runs import Kept, all_made
     from eval.parts import read_summary, write_part
-    from eval.replay_world import FIELD, World
-    from eval.versions import versions
+    from eval.replay_world import FIELD, World, made_with
 
     began_s = time.monotonic()
-    controllers = contenders.named(options.policies)
+    controllers = contenders.marked(contenders.named(options.policies))
     world = World(options.profile or FIELD, options.recording)
     setting = Setting(world, QUICK_SCALE if options.quick else 1.0, options.load)
     say(world.server.describe())
     disturbances = disturbed(setting.scale, setting.load)
+    specs = dict(zip(controllers, options.policies, strict=True))
     kept = Kept(
         options.out / f"{PART}.unfinished",
-        {
-            "world": [str(world.profile), str(world.recording)],
-            "scale": setting.scale,
-            "load": setting.load,
-            "revision": versions()["revision"],
-        },
+        made_with(world, specs, scale=setting.scale, load=setting.load),
     )
     sweeps = {f"oracle of {of.title}": Sweep(setting, name) for name, of in disturbances.items()}
     oracle = dict(
@@ -109,7 +104,6 @@ def tested(options: Options, say: Say) -> dict[str, Any]:
         )
         for name, of in disturbances.items()
     }
-    specs = dict(zip(controllers, options.policies, strict=True))
     tasks = _tasks(setting, disturbances, oracle, specs, options.chosen_seeds)
     labels = {_label(disturbances, key): key for key in tasks}
     made = all_made(served, {label: tasks[key] for label, key in labels.items()}, kept, say, PART)

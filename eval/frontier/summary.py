@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,12 @@ CLASS_TITLES = {
     "token_share": "share of the tokens, %",
     "device_share": "share of the device's time, %",
 }
+PERCENT = (
+    *("attainment", "rejected", "degraded", "starved", "unfinished", "waste"),
+    *("token_share", "device_share"),
+)
+MOST = {"jain": 1.0, **dict.fromkeys(PERCENT, 100.0)}
+"""How far figures can go; none goes below 0."""
 Key = tuple[str, str, float, int]
 """Controller, overload policy, demand, seed."""
 Runs = Mapping[Key, Mapping[str, Any]]
@@ -84,10 +91,11 @@ def _cell(
     whole = [run for run in made if "failed" not in run]
 
     def of(part: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
-        return {
-            name: figure(mean_interval([p[name] for p in part], np.random.default_rng(0)))
-            for name in names
-        }
+        found = {}
+        for name in names:
+            interval = mean_interval([p[name] for p in part], np.random.default_rng(0))
+            found[name] = figure(interval, 0.0, MOST.get(name, math.inf))
+        return found
 
     return {
         "load": load,

@@ -81,11 +81,10 @@ def swept(options: Options, say: Say) -> dict[str, Any]:
     from eval.frontier.summary import rows_of, summary_of
     from eval.kept_runs import Kept, all_made
     from eval.parts import read_summary, write_part
-    from eval.replay_world import FIELD, World
-    from eval.versions import versions
+    from eval.replay_world import FIELD, World, made_with
 
     began_s = time.monotonic()
-    controllers = contenders.named(options.policies)
+    controllers = contenders.marked(contenders.named(options.policies))
     world = World(options.profile or FIELD, options.recording)
     server, seconds = world.server, options.seconds
     say(server.describe())
@@ -100,14 +99,7 @@ def swept(options: Options, say: Say) -> dict[str, Any]:
     labels = {
         " · ".join((c, o, f"{load:g} ×", f"seed {s}")): (c, o, load, s) for c, o, load, s in tasks
     }
-    kept = Kept(
-        options.out / f"{PART}.unfinished",
-        {
-            "world": [str(world.profile), str(world.recording)],
-            "seconds": seconds,
-            "revision": versions()["revision"],
-        },
-    )
+    kept = Kept(options.out / f"{PART}.unfinished", made_with(world, specs, seconds=seconds))
     made = all_made(served, {label: tasks[key] for label, key in labels.items()}, kept, say, PART)
     runs = {labels[label]: run for label, run in made.items()}
     summary = {

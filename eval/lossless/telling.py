@@ -11,6 +11,7 @@ from scipy import stats
 
 from eval.lossless.course import BROKEN, IDLE, LOSSLESS, LOSSY, Proof, Report
 from eval.lossless.same_text import HOW, Compared
+from eval.parts import figure
 from eval.statistics import mean_interval
 from eval.writing import joined
 
@@ -140,9 +141,7 @@ def _compared(proof: Proof) -> int:
 
 def _agreement(texts: Sequence[Compared]) -> Figure:
     """Share of places at which both say the same, over the texts."""
-    interval = mean_interval([t.equal for t in texts], np.random.default_rng(0))
-    low, high = max(interval.low, 0.0), min(interval.high, 1.0)
-    return {"value": interval.mean, "low": low, "high": high}
+    return figure(mean_interval([t.equal for t in texts], np.random.default_rng(0)), 0.0, 1.0)
 
 
 def _per_100k(count: int, of: int) -> Figure:

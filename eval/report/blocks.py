@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
+from eval.statistics import Interval
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -33,7 +35,8 @@ class Figure:
 
     def within(self, least: float, most: float) -> Figure:
         """With an interval that reaches no further than the figure itself can go."""
-        return Figure(self.value, max(self.low, least), min(self.high, most))
+        kept = Interval(self.value, self.low, self.high, 0).within(least, most)
+        return Figure(kept.mean, kept.low, kept.high)
 
     @property
     def is_known(self) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import UserError
-from eval.parts import PARTS, differing, read_summary
+from eval.parts import PARTS, read_summary, refuse_mixed
 
 Data = dict[str, Any]
 PLAIN, FIDELITY = "results", "fidelity"
@@ -45,14 +45,8 @@ def read_folder(folder: Path) -> Found:
             f"slack-priced --out {folder}"
         )
     # Fidelity is of the machine and its profile: it may be older than what it vouches for.
-    made = [(name, data.get("versions") or {}) for name, data in found.items() if name != FIDELITY]
-    for name, versions in made[1:]:
-        first, of_first = made[0]
-        if differs := differing(of_first, versions):
-            raise UserError(
-                f"{folder} is of mixed versions: {first} and {name} differ in {differs}; run one "
-                "of them again, so that both are of one version"
-            )
+    made = {name: of.get("versions") or {} for name, of in found.items() if name != FIDELITY}
+    refuse_mixed(folder, made)
     return Found(folder, found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from eval.report.blocks import Block, Cell, Chart, Figure, Panels, Section, Table, Words
@@ -126,16 +125,19 @@ def _price(data: Data, key: str, title: str, unit: str, palette: Palette) -> Cha
     policy = data["overloads"][0]
     traces: list[Trace] = []
     for name in data["controllers"]:
-        cells = data["cells"][name][policy]
-        x = [Figure.read(cell["all"][key]) for cell in cells]
-        y = [Figure.read(cell["all"]["goodput_tps"]) for cell in cells]
-        both = [(a, b) for a, b in zip(x, y, strict=True) if a.is_known and b.is_known]
-        found = line(name, palette.look(name), [a.value for a, _ in both], _bare(both))
+        priced = [
+            (cell["load"], Figure.read(cell["all"][key]), Figure.read(cell["all"]["goodput_tps"]))
+            for cell in data["cells"][name][policy]
+        ]
+        known = [(load, a, b) for load, a, b in priced if a.is_known and b.is_known]
+        # Without intervals: a band along a curve that turns back would say nothing.
+        bare = [Figure(b.value) for _, _, b in known]
+        found = line(name, palette.look(name), [a.value for _, a, _ in known], bare)
         for trace in found:
             trace["text"] = [
-                f"<b>{name}</b> at {cell['load']:g} ×<br>{short(b.value)} tokens/s at "
+                f"<b>{name}</b> at {load:g} ×<br>{short(b.value)} tokens/s at "
                 f"{short(a.value)} {unit}"
-                for cell, (a, b) in zip(cells, both, strict=False)
+                for load, a, b in known
             ]
         traces.extend(found)
     return Chart(
@@ -146,8 +148,3 @@ def _price(data: Data, key: str, title: str, unit: str, palette: Palette) -> Cha
         300,
         upward="goodput, tokens/s",
     )
-
-
-def _bare(both: Sequence[tuple[Figure, Figure]]) -> list[Figure]:
-    """Without intervals: a band along a curve that turns back would say nothing."""
-    return [Figure(y.value) for _, y in both]

@@ -124,7 +124,7 @@ def _tails(data: Data, palette: Palette) -> Section:
     charts = []
     for key, title, unit in WAITS:
         tails = {
-            (n, c): Tail(*(_over_seeds(data, n, c, _rank(key, r), rng) for r in RANKS))
+            (n, c): Tail(*(_over_seeds(data, n, c, _rank(key, r), rng, math.inf) for r in RANKS))
             for n in names
             for c in classes
         }
@@ -237,11 +237,16 @@ def _over_seeds(
     slo_class: str,
     figure: Callable[[dict[str, Any]], float | None],
     rng: np.random.Generator,
+    null: float = math.nan,
 ) -> Figure:
-    """Mean over the seeds whose runs had requests of the class; null there was infinite."""
+    """Mean over the seeds whose runs had requests of the class.
+
+    JSON has `null` for what was not finite: a wait that never ended is endless, any other figure
+    had nothing to count and is left out.
+    """
     values: Sequence[float] = []
     values = [
-        math.inf if (value := figure(metrics)) is None else value
+        null if (value := figure(metrics)) is None else value
         for run in data["controllers"][name]["runs"]
         for metrics in [run["metrics"]["by_class"][slo_class]]
         if metrics["requests"]
