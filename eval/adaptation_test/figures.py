@@ -61,9 +61,7 @@ FIGURES = (
 )
 
 
-def values(
-    of: Figure, rows: Rows, seeds: Sequence[int], disturbances: Sequence[str]
-) -> np.ndarray:
+def values(of: Figure, rows: Rows, seeds: Sequence[int], disturbances: Sequence[str]) -> np.ndarray:
     """[seeds] the mean over `disturbances` of the figure; nan where a seed lacks one of them."""
     by_run: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -93,9 +93,7 @@ def figures_of(passages: Sequence[Passage]) -> dict[str, Any]:
     times = settling_times(found)
     return {
         **{
-            name: figure(
-                _interval(name, estimate[name], drawn[name], seeds), *BOUNDS[name]
-            )
+            name: figure(_interval(name, estimate[name], drawn[name], seeds), *BOUNDS[name])
             for name in TITLES
         },
         "limit_s": min(passage.lasts_s for passage in passages),
@@ -112,9 +110,7 @@ def _common(passages: Sequence[Passage]) -> list[Passage]:
     found = []
     for of in passages if shared else ():
         places = [of.seeds.index(seed) for seed in shared]
-        found.append(
-            Passage(shared, [of.own[i] for i in places], [of.oracle[i] for i in places])
-        )
+        found.append(Passage(shared, [of.own[i] for i in places], [of.oracle[i] for i in places]))
     return found
 
 

@@ -49,9 +49,7 @@ def verdicts_of(
     return found
 
 
-def _feasible(
-    controller: str, overload: str, cells: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _feasible(controller: str, overload: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Highest demand, from the lowest up, to which the whole interval of attainment holds.
 
     The search ends at the first demand where it does not, so the demands need no correction for
