@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from engine.errors import UserError
 from eval.adaptation_test.whole import OUT, PART, POLICIES, QUICK_SEEDS, SEEDS, Options, tested
 
 
@@ -35,6 +34,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Run, write and show; 0 done, 2 for bad input, 130 when stopped."""
     given = parser().parse_args(argv)
+    from eval.adaptation_test.telling import show
+    from eval.part_command import carried_out
     from eval.parts import typed
 
     quick_seeds = QUICK_SEEDS if given.quick else SEEDS
@@ -48,26 +49,4 @@ def main(argv: Sequence[str]) -> int:
         out=given.out,
         command=typed("-m eval.adaptation_test", argv),
     )
-    try:
-        from rich.console import Console
-
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=140)
-        from eval.adaptation_test.telling import show
-
-        show(tested(options, _to_stderr), console)
-    except UserError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"stopped; what is done is kept in {options.out}, and the same command goes on",
-              file=sys.stderr)  # fmt: skip
-        return 130
-    print(f"results     {options.out}/{PART}.json, {PART}.parquet")
-    print(f"next        python -m eval.report {options.out}")
-    return 0
-
-
-def _to_stderr(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+    return carried_out(PART, options.out, partial(tested, options), show, 140)

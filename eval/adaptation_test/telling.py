@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eval.adaptation_test.summary import ALL
-from eval.writing import number
+from eval.part_tables import empty_table, figure_cell, known
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,50 +74,30 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _by_disturbance(summary: Mapping[str, Any], names: Sequence[str]) -> Table:
-    table = _table("regret after a change, % of the switching oracle's tokens in time")
+    table = empty_table("regret after a change, % of the switching oracle's tokens in time")
     for name in summary["figures"]:
         table.add_column(
             "all seven" if name == ALL else summary["disturbances"][name]["title"], justify="right"
         )
     for controller in names:
-        cells = [_cell(of[controller]["regret"], 0) for of in summary["figures"].values()]
+        cells = [
+            figure_cell(of[controller]["regret"], 0, "\n") for of in summary["figures"].values()
+        ]
         table.add_row(controller, *cells)
     return table
 
 
 def _by_controller(summary: Mapping[str, Any], names: Sequence[str]) -> Table:
-    table = _table("what a change costs, all seven together")
+    table = empty_table("what a change costs, all seven together")
     for _, title, _ in OF_A_CHANGE:
         table.add_column(title, justify="right")
     for controller in names:
         of = summary["figures"][ALL][controller]
-        cells = [_cell(of[name], digits) for name, _, digits in OF_A_CHANGE]
+        cells = [figure_cell(of[name], digits, "\n") for name, _, digits in OF_A_CHANGE]
         table.add_row(controller, *cells)
     return table
 
 
-def _table(title: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    return table
-
-
-def _cell(figure: Mapping[str, Any], digits: int) -> str:
-    """`value` and below it its interval; – for none, as a median that is never reached."""
-    value, low, high = (_float(figure[key]) for key in ("value", "low", "high"))
-    text = number(value, digits)
-    if math.isnan(value) or not (math.isfinite(low) or math.isfinite(high)):
-        return text
-    return f"{text}\n[{number(low, digits)}, {number(high, digits)}]"
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def _regret(summary: Mapping[str, Any], name: str) -> float:
-    value = _float(summary["figures"][ALL][name]["regret"]["value"])
+    value = known(summary["figures"][ALL][name]["regret"]["value"])
     return math.inf if math.isnan(value) else value

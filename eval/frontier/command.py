@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from engine.errors import UserError
 from eval.frontier.whole import (
     LOADS,
     OUT,
@@ -49,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Run, write and show; 0 done, 2 for bad input, 130 when stopped."""
     given = parser().parse_args(argv)
+    from eval.frontier.telling import show
+    from eval.part_command import carried_out
     from eval.parts import typed
 
     usual = (QUICK_SEEDS, QUICK_SECONDS) if given.quick else (SEEDS, SECONDS)
@@ -63,26 +64,4 @@ def main(argv: Sequence[str]) -> int:
         out=given.out,
         command=typed("-m eval.frontier", argv),
     )
-    try:
-        from rich.console import Console
-
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=160)
-        from eval.frontier.telling import show
-
-        show(swept(options, _to_stderr), console)
-    except UserError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"stopped; what is done is kept in {options.out}, and the same command goes on",
-              file=sys.stderr)  # fmt: skip
-        return 130
-    print(f"results     {options.out}/{PART}.json, {PART}.parquet")
-    print(f"next        python -m eval.report {options.out}")
-    return 0
-
-
-def _to_stderr(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+    return carried_out(PART, options.out, partial(swept, options), show, 160)

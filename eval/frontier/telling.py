@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from eval.writing import number
+from eval.part_tables import empty_table, figure_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +60,7 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _by_demand(summary: Mapping[str, Any]) -> Table:
-    table = _table(
+    table = empty_table(
         f"goodput, tokens/s, by demand; the other columns at {max(summary['loads']):g} × capacity"
     )
     table.add_column("overload", no_wrap=True)
@@ -76,15 +75,15 @@ def _by_demand(summary: Mapping[str, Any]) -> Table:
             table.add_row(
                 controller if overload == summary["overloads"][0] else "",
                 overload,
-                *(_cell(cell["all"]["goodput_tps"], 0) for cell in cells),
-                *(_cell(last["all"][name], digits) for name, _, digits in RUN_FIGURES),
+                *(figure_cell(cell["all"]["goodput_tps"], 0) for cell in cells),
+                *(figure_cell(last["all"][name], digits) for name, _, digits in RUN_FIGURES),
             )
     return table
 
 
 def _audit(summary: Mapping[str, Any]) -> Table:
     first, most = summary["controllers"][0], max(summary["loads"])
-    table = _table(f"the audit at {most:g} × capacity, {first}")
+    table = empty_table(f"the audit at {most:g} × capacity, {first}")
     table.add_column("class", no_wrap=True)
     for _, title, _ in CLASS_FIGURES:
         table.add_column(title, justify="right")
@@ -94,27 +93,6 @@ def _audit(summary: Mapping[str, Any]) -> Table:
             table.add_row(
                 "" if i else overload,
                 name,
-                *(_cell(of[figure], digits) for figure, _, digits in CLASS_FIGURES),
+                *(figure_cell(of[figure], digits) for figure, _, digits in CLASS_FIGURES),
             )
     return table
-
-
-def _table(title: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    return table
-
-
-def _cell(figure: Mapping[str, Any], digits: int) -> str:
-    value, low, high = (_float(figure[key]) for key in ("value", "low", "high"))
-    text = number(value, digits)
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return text
-    return f"{text} [{number(low, digits)}, {number(high, digits)}]"
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else value
