@@ -19,7 +19,6 @@ from benchmarks.adaserve_constants import searched
 from benchmarks.adaserve_traces import (
     ARTIFACT,
     AT_512,
-    FIG14,
     HORIZON_S,
     PEAKS,
     SYSTEMS,
@@ -28,6 +27,7 @@ from benchmarks.adaserve_traces import (
 from benchmarks.bench import Bench
 from benchmarks.figures import Result, UnmeasuredError
 from benchmarks.published_runs import Table, attained, compared, goodput, is_there, violations
+from eval.figures.published import FIG14
 from eval.statistics import Interval, mean_interval
 
 SEEDS, QUICK_SEEDS = 10, 1

@@ -20,15 +20,6 @@ from benchmarks.published_world import World
 from engine.workload import TraceUse, WorkloadConfig
 
 PEAKS = "fig14/fluc_6m_peak4.0"
-FIG14 = {
-    "vllm": 52.6,
-    "sarathi": 65.6,
-    "vllm-spec(4)": 51.6,
-    "vllm-spec(6)": 47.8,
-    "vllm-spec(8)": 38.4,
-    "adaserve": 83.6,
-}
-"""Attainment in percent."""
 SWEEPS = {
     "fig. 8/9": ("fig8_9/rps2.4_ol256", "fig8_9/rps3.0_ol256", "fig8_9/rps3.2_ol256",
                  "fig8_9/rps3.6_ol256", "fig8_9/rps3.8_ol256", "fig8_9/rps4.2_ol256",
