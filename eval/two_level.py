@@ -73,10 +73,20 @@ def resampled_at(
     variances = np.array([v[np.isfinite(v)].var() * n / (n - 1.0) for v, n, _ in levels])
     total = float(variances.sum())
     tail = (1.0 - level) / 2.0
-    both = values(who, where)
-    low, high = (float(q) for q in np.quantile(both[np.isfinite(both)], [tail, 1.0 - tail]))
+    low, high = _percentiles(values(who, where), tail)
     if total == 0.0:
         return Interval(value, low, high, trainings)
     freedom = total**2 / float((variances**2 / np.array([f for _, _, f in levels])).sum())
     reach = float(stats.t.ppf(1.0 - tail, freedom)) * total**0.5
     return Interval(value, min(low, value - reach), max(high, value + reach), trainings)
+
+
+def _percentiles(resampled: Floats, tail: float) -> tuple[float, float]:
+    """Both ends. A ratio's resamples may be infinite, and between such nothing is interpolated."""
+    known = resampled[~np.isnan(resampled)]
+    if np.isfinite(known).all():
+        low, high = np.quantile(known, [tail, 1.0 - tail])
+    else:
+        low = np.quantile(known, tail, method="lower")
+        high = np.quantile(known, 1.0 - tail, method="higher")
+    return float(low), float(high)

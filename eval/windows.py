@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from engine.errors import UserError
 from engine.protocol import Bools, Controller, Floats, Ints, Limits, Outcome, Plan, View
@@ -42,13 +43,19 @@ class Series(NamedTuple):
     @property
     def attainment(self) -> Floats:
         """Share of the requests ended in a window that met their objectives, nan where none did."""
-        met = (self.judged - self.violations).astype(np.float64)
-        return np.divide(met, self.judged, out=np.full(len(met), np.nan), where=self.judged > 0)
+        return attained(self.judged, self.violations)
 
     @property
     def churn_per_s(self) -> Floats:
         """Changes of action per second."""
         return self.changes / self.window_s
+
+
+def attained(judged: ArrayLike, violations: ArrayLike) -> Floats:
+    """Share of those `judged` [W] that are no violations [W]; nan where none was judged."""
+    ended = np.asarray(judged, np.float64)
+    met = ended - np.asarray(violations)
+    return np.divide(met, ended, out=np.full(len(ended), np.nan), where=ended > 0)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from benchmarks.fresh_clone import Clones
 from benchmarks.results import Results
 from benchmarks.results_page import belongs, write_page
 from engine.replay.server import ReplayConfig, ReplayServer
+from eval.matrix.axes import Cell, cells_of
+from eval.matrix.rows import fault_row, table
+from eval.matrix.scores import scores_of
 from models.model_cache import cache_root
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,6 +108,23 @@ def test_a_pieces_cells_are_counted_by_the_plan(tmp_path: Path) -> None:
     (folder / "00000.parquet").write_bytes(b"")
     assert evaluation_matrix._pieces(tmp_path) == 1
     assert evaluation_matrix._cells(tmp_path, 3) == 12
+
+
+def test_served_rows_are_repeated_for_every_cell_of_the_matrix() -> None:
+    cells = cells_of("small")
+    rows = table([{**row, "requests": i} for i, row in enumerate(faults(cells[:2], "ab"))])
+    found = evaluation_matrix.repeated(rows, cells)
+    assert found.schema == rows.schema and found.num_rows == 2 * len(cells)
+    scores = scores_of(found)
+    assert list(scores.cells) == [cell.name for cell in cells]
+    assert scores.controllers == ("a", "b")
+    assert scores.values("load") == ["0.3", "0.55", "0.8", "1.05", "1.3"]
+    assert found["requests"].to_pylist()[:6] == [0, 1, 2, 3, 0, 1]
+
+
+def faults(cells: Sequence[Cell], names: str) -> list[dict[str, Any]]:
+    """A row a cell and name, the shortest there is."""
+    return [fault_row(cell, name, cell.seeds(1), "no") for cell in cells for name in names]
 
 
 def test_the_adaptation_test_is_timed_on_an_empty_cache(

@@ -150,6 +150,14 @@ def test_a_failed_run_is_marked_and_the_others_stand() -> None:
     assert [row["class"] for row in rows_of(runs)] == ["all", "coding", "all"]
 
 
+def test_a_demand_at_which_a_run_failed_is_not_met() -> None:
+    loads, seeds = [0.5, 0.7], [1, 2, 3]
+    runs = {("it", "none", x, s): run(10.0, attainment=99.0) for x in loads for s in seeds}
+    runs["it", "none", 0.7, 3] = {"failed": "ValueError: no"}
+    found = summary_of(["it"], ["none"], loads, seeds, runs)
+    assert found["verdicts"]["it"]["feasible"]["load"] == 0.5
+
+
 def test_past_capacity_rejecting_turns_away_and_shares_add_up() -> None:
     def at(overload: str) -> dict[str, Any]:
         return served(Task(World(), 12.0, 3.0, overload, "chain(1)", 1000))

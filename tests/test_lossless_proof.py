@@ -20,6 +20,7 @@ from eval.lossless import telling
 from eval.lossless.course import BROKEN, LOSSLESS, LOSSY, Report, proved
 from eval.lossless.departures import common, logits_after, score_gap, top_gap
 from eval.lossless.law import Law, fit, law_of
+from eval.lossless.same_text import Compared
 from eval.lossless.scope import Scope
 
 LIMITS = Limits(slots=12, max_depth=3, max_width=2, max_nodes=6)
@@ -90,6 +91,11 @@ def test_the_summary_is_plain_and_has_its_intervals(report: Report) -> None:
     assert of["departures_per_100k"]["low"] == 0.0 < of["departures_per_100k"]["high"]
     assert len(rows) == 3 * 2 * SMALL.prompts
     assert summary["holds"] and summary["control"]["status"] == "caught, as it must be"
+
+
+def test_one_text_has_no_interval() -> None:
+    assert telling._percent({"value": 0.5, "low": 0.25, "high": 0.75}) == "50.0 [25.0, 75.0]"
+    assert telling._percent(telling._agreement([Compared("greedy", 0, 4, 1.0)])) == "100.0"
 
 
 # -- the law ---------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from engine.protocol import Floats, Ints
 from eval.improvement import probability_of_improvement
 from eval.significance import hodges_lehmann
 from eval.statistics import interquartile_mean, mean, mean_interval, resampled
 from eval.tails import conditional_value_at_risk, performance_profile
-from eval.two_level import two_level_interval
+from eval.two_level import resampled_at, two_level_interval
 
 SCORES = st.lists(st.floats(-100, 100), min_size=1, max_size=12)
 
@@ -80,6 +81,17 @@ def test_single_instances_show_nothing_and_strata_stay_apart() -> None:
     assert (found.low, found.high) == (25.0, 25.0)
     with pytest.raises(ValueError, match="trainings, instances"):
         two_level_interval(np.ones(3), generator())
+
+
+def test_resamples_of_a_ratio_without_end_have_no_upper_end() -> None:
+    below = np.array([[0.0, 0.0, 0.0, 4.0]] * 2)
+
+    def ratio(who: Ints, where: Ints) -> Floats:
+        picked = below[who[:, :, None], where[:, None, :]].sum(axis=(1, 2))
+        return np.divide(4.0, picked, out=np.full(len(picked), np.inf), where=picked > 0)
+
+    found = resampled_at(ratio, (2, 4), generator())
+    assert found.mean == 0.5 and found.high == np.inf and 0.0 <= found.low < 0.5
 
 
 @given(SCORES, SCORES)

@@ -11,6 +11,7 @@ from train.command_line import leaves
 from train.config import Serving, check_serving, require
 
 SEEDS, MATRIX_SEEDS = 5, 3
+REQUESTS = 32
 SMALL = ("best-fixed", "adaserve", "slack-priced")
 FULL = (
     *(*SMALL, "autoregressive", "vllm-spec(4)", "sarathi", "turbospec", "sglang-ema", "smart"),
@@ -39,7 +40,7 @@ class EvaluateConfig:
     """On replay, in place of one workload: all cells of class mix, lengths, target and drafter,
     request rate and burst shape. Small: 240 cells, minutes; full: 5,280, hours. Repeat the command
     with the same --out to go on after a stop."""
-    requests: int = 32
+    requests: int = REQUESTS
     """Of a matrix: requests of a run, about."""
     processes: int = 2
     """Of a matrix: cells that are served at once."""

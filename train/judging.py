@@ -1,8 +1,8 @@
 """`evaluate.py` from its options to its verdict: compare or go through a matrix, then against what.
 
 Earlier results are read before anything is served, and set beside what will be: that they are of
-another test, or of other controllers, is told at once. The judgement comes before the report, so
-that nothing about the page can keep it back.
+another test, or of other controllers, is told at once. The judgement comes before the report, and
+neither can keep the other back.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def evaluated(config: EvaluateConfig, console: Console) -> bool:
 
         results = evaluate_matrix(config, console) / "matrix.json"
     _tell(results, console)
-    as_good = before is None or _as_good(results, before, config.seed, console)
-    if config.matrix is not None:
-        _report(results.parent, console)
-    return as_good
+    try:
+        return before is None or _as_good(results, before, config.seed, console)
+    finally:
+        if config.matrix is not None:
+            _report(results.parent, console)
 
 
 def _before(config: EvaluateConfig) -> Scored | None:

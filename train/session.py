@@ -19,6 +19,7 @@ from engine.atomic_write import write_atomic
 from engine.replay.server import ReplayServer
 from engine.workload import PromptSet, WorkloadConfig
 from eval.contenders import named
+from eval.parts import typed
 from eval.versions import hardware
 from policies.learned import LearnedController
 from train import evaluation, fine_tuning
@@ -250,7 +251,8 @@ def _results(report: Report, run: RunFolder, serving: Serving) -> dict[str, Any]
     served = evaluation.departures(serving)
     stamp = json.loads((run.path / "versions.json").read_text(encoding="utf-8"))
     write_atomic(run.path / "results.md", table.as_markdown(report))
-    return {**table.as_json(report), "served": served, "command": sys.argv, "versions": stamp}
+    command = typed("train.py", sys.argv[1:])
+    return {**table.as_json(report), "served": served, "command": command, "versions": stamp}
 
 
 def _export(

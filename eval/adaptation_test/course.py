@@ -15,7 +15,7 @@ import numpy as np
 from engine.protocol import Floats, Outcome, View
 from engine.request import RequestRecord
 from eval.emissions import emitted_at_s
-from eval.windows import Series, Timeline
+from eval.windows import Series, Timeline, attained
 
 if TYPE_CHECKING:
     from engine.loop import Engine
@@ -64,9 +64,7 @@ class Course:
     @property
     def attainment(self) -> Floats:
         """[W] share of the requests that ended there and met their objectives, nan without any."""
-        judged = np.array(self.judged, np.float64)
-        met = judged - np.array(self.violations)
-        return np.divide(met, judged, out=np.full(len(judged), np.nan), where=judged > 0)
+        return attained(self.judged, self.violations)
 
 
 def course_of(timeline: Timeline, acts: Acts, end_s: float, window_s: float) -> Course:

@@ -17,6 +17,7 @@ from eval.adaptation_test.figures import FIGURES, figures_of, seeds_alone, value
 from eval.adaptation_test.judging import Runs
 from eval.adaptation_test.verdicts import verdict_of
 from eval.oracle import ORACLE
+from eval.windows import attained
 
 ALL = "all"
 """The seven together."""
@@ -100,7 +101,7 @@ def courses_of(
         reach = _reach(valid)
         found[controller] = {
             "valid_tps": valid.mean(axis=0).tolist(),
-            "valid_tps_low": (valid.mean(axis=0) - reach).tolist(),
+            "valid_tps_low": np.maximum(valid.mean(axis=0) - reach, 0.0).tolist(),
             "valid_tps_high": (valid.mean(axis=0) + reach).tolist(),
             "good_tps": np.mean([course.good_tps for course in courses], axis=0).tolist(),
             "attainment": _pooled(courses).tolist(),
@@ -162,10 +163,8 @@ def _reach(samples: Floats) -> Floats:
 
 def _pooled(courses: Sequence[Course]) -> Floats:
     """[W] attainment over the requests of all seeds that ended in a window."""
-    judged = np.sum([course.judged for course in courses], axis=0).astype(np.float64)
-    missed = np.sum([course.violations for course in courses], axis=0)
-    out = np.full(len(judged), np.nan)
-    return np.divide(judged - missed, judged, out=out, where=judged > 0)
+    judged = np.sum([course.judged for course in courses], axis=0)
+    return attained(judged, np.sum([course.violations for course in courses], axis=0))
 
 
 def _known_mean(samples: Sequence[Sequence[float]]) -> Floats:

@@ -58,15 +58,30 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
         "settled, and what hangs on it, by the mean course over the seeds; a change after which it "
         f"had not settled counts as censored, in the mean as {limit_s:g} s",
     ]
-    unjudged = sum(of["unjudged"] for of in of_all)
-    if unjudged:
+    told += caveats(summary)
+    if seeds < 10:
+        told.append("fewer than 10 seeds show large differences only; a claim needs more")
+    return told
+
+
+def caveats(summary: Mapping[str, Any]) -> list[str]:
+    """How far the figures of all seven go, and who failed where."""
+    of_all = summary["figures"][ALL].values()
+    told = [
+        "regret weighs seeds and disturbances alike, before and after weigh changes by the "
+        "oracle's tokens, so these two need not add up to it"
+    ]
+    if unreached := sum(of.get("excess_censored", 0) for of in of_all):
+        told.append(
+            f"excess time is a lower bound: {unreached} passages that never came to the oracle's "
+            "level count as if they had at the next change"
+        )
+    if unjudged := sum(of["unjudged"] for of in of_all):
         changes = sum(of["changes"] for of in of_all)
         told.append(
             f"{unjudged} of {changes} passages are not judged: the oracle's own noise hides them"
         )
-    if seeds < 10:
-        told.append("fewer than 10 seeds show large differences only; a claim needs more")
-    for of in summary["failed"]:
+    for of in summary.get("failed") or ():
         told.append(
             f"{of['controller']} failed in {of['disturbance']}, seed {of['seed']}: {of['failed']}"
         )

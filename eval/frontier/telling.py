@@ -53,6 +53,8 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
     ]
     if seeds < 5:
         told.append("fewer than 5 seeds show large differences only")
+    if summary["failed"]:
+        told.append("where a run failed, figures are of the other seeds of that demand")
     for of in summary["failed"]:
         where = f"{of['controller']}, {of['overload']}, {of['load']:g} ×, seed {of['seed']}"
         told.append(f"failed: {where}: {of['failed']}")

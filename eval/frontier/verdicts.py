@@ -35,7 +35,7 @@ def verdicts_of(
         others = [o for o in overloads if o != NONE]
         level = several(LEVEL, 2 * len(others))
         found[c] = {
-            "feasible": _feasible(c, overloads[0], cells[c][overloads[0]]),
+            "feasible": _feasible(c, overloads[0], cells[c][overloads[0]], len(seeds)),
             "policies": {
                 o: _against_none(c, o, most, seeds, runs, level)
                 for o in others
@@ -49,16 +49,18 @@ def verdicts_of(
     return found
 
 
-def _feasible(controller: str, overload: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _feasible(
+    controller: str, overload: str, cells: Sequence[Mapping[str, Any]], seeds: int
+) -> dict[str, Any]:
     """Highest demand, from the lowest up, to which the whole interval of attainment holds.
 
     The search ends at the first demand where it does not, so the demands need no correction for
-    each other (a fixed sequence of tests).
+    each other (a fixed sequence of tests), and where a run failed, which meets nobody's demand.
     """
     who = f"{controller} under overload policy {overload}"
     held: list[float] = []
     for cell in cells:
-        if not cell["all"]["attainment"]["low"] >= FEASIBLE:
+        if cell["runs"] < seeds or not cell["all"]["attainment"]["low"] >= FEASIBLE:
             break
         held.append(cell["load"])
     if held:

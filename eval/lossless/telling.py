@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -29,8 +30,7 @@ def told(report: Report) -> Iterator[str]:
         fit = proof.fit
         tv = f"{fit.total_variation:.3f} ({fit.chance[1]:.3f} to {fit.chance[2]:.3f})"
         count = f"{_departures(proof)} ({proof.unexplained})"
-        low, high = (100 * _agreement(proof.texts)[key] for key in ("low", "high"))
-        agree = f"{100 * _agreement(proof.texts)['value']:.1f} [{low:.1f}, {high:.1f}]"
+        agree = _percent(_agreement(proof.texts))
         yield (
             f"{proof.name:24} {_compared(proof):>7,} {count:>12} {agree:>18} "
             f"{fit.chi_square_p:>13.3f} {tv:>24}  {status(report, proof)}"
@@ -142,6 +142,12 @@ def _compared(proof: Proof) -> int:
 def _agreement(texts: Sequence[Compared]) -> Figure:
     """Share of places at which both say the same, over the texts."""
     return figure(mean_interval([t.equal for t in texts], np.random.default_rng(0)), 0.0, 1.0)
+
+
+def _percent(share: Figure) -> str:
+    """With its interval, unless nothing bounds it, as of one text."""
+    value, low, high = (100 * share[key] for key in ("value", "low", "high"))
+    return f"{value:.1f}" + (f" [{low:.1f}, {high:.1f}]" if math.isfinite(low + high) else "")
 
 
 def _per_100k(count: int, of: int) -> Figure:

@@ -6,7 +6,7 @@ Over a target's cells they are interquartile means; their intervals say how far 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,15 +58,25 @@ def by_target(rows: pyarrow.Table, rng: np.random.Generator) -> list[dict[str, A
 
 
 def worst(scores: Scores, rng: np.random.Generator) -> dict[str, Any]:
-    """Of each controller the mean of its worst twentieth of runs, and its performance profile."""
+    """Of each controller the mean of its worst twentieth of runs, by attainment and by goodput
+    (multiples of capacity), and its performance profile of attainment.
+    """
     found = {}
     for c, name in enumerate(scores.controllers):
-        values = scores.of["attainment"][c]
-        cells = np.repeat(np.arange(len(values)), values.shape[1]).tolist()
-        tail = mean_interval(values.ravel(), rng, strata=cells, statistic=conditional_value_at_risk)
-        profile = performance_profile(values.ravel(), THRESHOLDS, rng, draws=400, strata=cells)
-        found[name] = {"cvar_5": figure(tail, 0, 1), "profile": [figure(i, 0, 1) for i in profile]}
+        attainment, goodput = (scores.of[metric][c] for metric in ("attainment", "goodput"))
+        cells = np.repeat(np.arange(len(attainment)), attainment.shape[1]).tolist()
+        runs = attainment.ravel()
+        profile = performance_profile(runs, THRESHOLDS, rng, draws=400, strata=cells)
+        found[name] = {
+            "cvar_5": figure(_worst_runs(runs, cells, rng), 0, 1),
+            "goodput_cvar_5": figure(_worst_runs(goodput.ravel(), cells, rng), 0),
+            "profile": [figure(i, 0, 1) for i in profile],
+        }
     return {"metric": "attainment", "thresholds": list(THRESHOLDS), "controllers": found}
+
+
+def _worst_runs(values: Floats, cells: Sequence[int], rng: np.random.Generator) -> Interval:
+    return mean_interval(values, rng, strata=cells, statistic=conditional_value_at_risk)
 
 
 def _over_cells(values: Floats, rng: np.random.Generator) -> Interval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from eval.adaptation_test.telling import caveats
 from eval.report.blocks import Cell, Chart, Figure, Panels, Section, Table, Words
 from eval.report.charts import Layout, Trace, axis, hover, known, layout, line, upright
 from eval.report.folder import Data
@@ -93,15 +94,7 @@ def _notes(data: Data) -> Iterable[str]:
     yield f"settled: {data['settled_when']}"
     yield f"the oracle {data['oracle']}"
     yield f"the oracle's trees, by stretch: {trees}"
-    of_all = data["figures"][ALL].values()
-    if unjudged := sum(of["unjudged"] for of in of_all):
-        changes = sum(of["changes"] for of in of_all)
-        yield f"{unjudged} of {changes} passages are not judged: the oracle's own noise hides them"
-    for failed in data.get("failed") or ():
-        yield (
-            f"{failed['controller']} failed in {failed['disturbance']}, seed {failed['seed']}: "
-            f"{failed['failed']}"
-        )
+    yield from caveats(data)
 
 
 def _panel(data: Data, key: str, palette: Palette) -> Chart:

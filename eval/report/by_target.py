@@ -151,7 +151,6 @@ def bad_runs(data: Data, palette: Palette) -> Section | None:
     for name in names:
         figures = [Figure.read(f).times(100) for f in worst["controllers"][name]["profile"]]
         lines.extend(line(name, palette.look(name), thresholds, figures, " % of runs"))
-    tails = [Figure.read(worst["controllers"][n]["cvar_5"]).times(100) for n in names]
     chart = Chart(
         "Performance profile",
         lines,
@@ -160,7 +159,14 @@ def bad_runs(data: Data, palette: Palette) -> Section | None:
         320,
         upward="share of runs, %",
     )
-    rows = [[name_cell(n), figure_cell(f, 1)] for n, f in zip(names, tails, strict=True)]
+    rows = [
+        [
+            name_cell(name),
+            figure_cell(Figure.read(of["cvar_5"]).times(100), 1),
+            figure_cell(Figure.read(of.get("goodput_cvar_5")), 3),
+        ]
+        for name, of in worst["controllers"].items()
+    ]
     return Section(
         "bad-runs",
         "How bad the bad runs are",
@@ -168,7 +174,14 @@ def bad_runs(data: Data, palette: Palette) -> Section | None:
         "Higher is better. The worst twentieth of runs is what a mean hides.",
         [
             Panels([chart], names, 420),
-            Table(["controller", f"{worst['metric']} in the worst 5 % of runs, %"], rows),
+            Table(
+                [
+                    "controller",
+                    f"{worst['metric']} in the worst 5 % of runs, %",
+                    "goodput in the worst 5 %, × capacity",
+                ],
+                rows,
+            ),
         ],
     )
 
