@@ -35,6 +35,18 @@ FIGURES: tuple[Figure, ...] = (
         "benchmarks.evaluation_adaptation:measured",
     ),
     Figure(
+        "frontier",
+        "past capacity: demand up to which 90 % is shown to be met without an overload policy",
+        None,
+        "benchmarks.evaluation_frontier:measured",
+    ),
+    Figure(
+        "lossless",
+        "controllers that change what the target says and own to no margin, on live",
+        Bar("≤", 0),
+        "benchmarks.evaluation_lossless:measured",
+    ),
+    Figure(
         "self_compared",
         "a controller against itself on disjoint seeds: called worse, in 100 runs",
         Bar("≤", 10),

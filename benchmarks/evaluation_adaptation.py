@@ -38,6 +38,11 @@ def measured(bench: Bench, _: str) -> Result:
         raw={
             "extent": extent,
             "figures": summary["figures"]["all"],
+            "regret": {
+                name: {controller: of["regret"] for controller, of in by_controller.items()}
+                for name, by_controller in summary["figures"].items()
+            },
+            "titles": {name: of["title"] for name, of in summary["disturbances"].items()},
             "verdicts": {name: of["says"] for name, of in summary["verdicts"].items()},
             "results": str(FOLDER / f"{PART}.json"),
         },

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import evaluation_adaptation, evaluation_gate, evaluation_matrix, evaluation_page
+from benchmarks import (
+    evaluation_adaptation,
+    evaluation_gate,
+    evaluation_matrix,
+    evaluation_page,
+    evaluation_tables,
+)
 from benchmarks.bench import Bench
 from benchmarks.evaluation import FIGURES
 from benchmarks.evaluation_gate import judged, slower
@@ -44,6 +50,8 @@ def test_the_issues_bars_are_all_there_and_every_figure_has_its_function() -> No
         "matrix_small": "≤ 10 min",
         "matrix_full": "≤ 24 h",
         "adaptation": "≤ 15 min",
+        "frontier": "None",
+        "lossless": "≤ 0",
         "self_compared": "≤ 10",
         "slower_found": "≥ 9",
         "report": "< 2 s",
@@ -75,6 +83,34 @@ def test_every_figure_stands_on_the_page_once_with_the_winners(tmp_path: Path) -
     said = "hedge 0.90 [0.85, 0.95]; no difference shown to chain"
     assert f"| everywhere | {said} | – |" in text and f"| load 1.3 | {said} | – |" in text
     assert "| 4.0 min | ≤ 10 min | yes |" in text
+
+
+def test_the_pages_tables_say_who_and_with_what_interval() -> None:
+    def regret(value: float) -> dict[str, float | None]:
+        return {"value": value, "low": value - 1, "high": value + 1}
+
+    nothing = dict.fromkeys((key for key, _, _ in evaluation_tables.OF_A_CHANGE), regret(2.0))
+    unseen = {"value": None, "low": None, "high": None}
+    raw: dict[str, Any] = {
+        "figures": {
+            "late": {**nothing, "regret": regret(9.0), "settling_s": unseen},
+            "soon": {**nothing, "regret": regret(-3.0)},
+        },
+        "regret": {name: {"late": regret(9.0), "soon": regret(-3.0)} for name in ("all", "mix")},
+        "titles": {"mix": "abrupt mix"},
+        "verdicts": {"all": "all seven: soon has the least regret"},
+    }
+    lines = evaluation_tables.after_a_change(raw)
+    assert lines[0] == "| regret, % | all seven | abrupt mix |"
+    assert lines[2] == "| soon | -3 [-4, -2] | -3 [-4, -2] |"
+    assert lines[-1] == "- all seven: soon has the least regret."
+    assert any(line.startswith("| late | – |") for line in lines)
+
+    of = dict.fromkeys((key for key, _, _ in evaluation_tables.PAST_CAPACITY), regret(5.0))
+    row = {"controller": "it", "overload": "none", **of}
+    lines = evaluation_tables.past_capacity({"most": 2.0, "rows": [row], "audit": ["it, none"]})
+    assert lines[0].startswith("| at 2 × capacity | overload | attainment, % |")
+    assert lines[2].startswith("| it | none | 5 [4, 6] |") and lines[-1] == "- it, none."
 
 
 def test_a_slower_engine_takes_longer_and_promises_the_same() -> None:
