@@ -1,11 +1,9 @@
 """How many final answers a number format alone changes: the floor under what a margin gives up.
 
 The prompts of AdaptiveSpec's frontier are answered greedily in float32 and in bfloat16, eight at a
-time, and answers compared as the frontier compares them. Two formats and not two batch sizes in
-one: in float32 another order of adding changes a token in a hundred thousand
-(`benchmarks.same_text`), so that floor would be nought, while bfloat16 is what servers run and what
-"as good as lossless" is usually measured against. Where two texts part, the gap between the two
-likeliest tokens in float32 is the log-ratio that bfloat16 gave up there.
+time, and answers compared as the frontier compares them; why two formats, says
+`eval.lossless.other_format`. Where two texts part, the gap between the two likeliest tokens in
+float32 is the log-ratio that bfloat16 gave up there.
 """
 
 from __future__ import annotations
@@ -19,11 +17,9 @@ from benchmarks.adaptivespec_live import QUICK_TOKENS, TOKENS, kept, reported_pr
 from benchmarks.bench import Bench, Prompts
 from benchmarks.decoding import requests_of, serve
 from benchmarks.figures import Result
-from engine.protocol import Limits
 from engine.serving import LiveServer
 from eval.lossless.departures import common, top_gap
-from models.decoder import Decoder
-from models.registry import resolve
+from eval.lossless.other_format import in_format
 from policies.registry import make
 
 BATCH = 8
@@ -39,7 +35,7 @@ def floor(bench: Bench, _: str) -> Result:
     bench.say("noise floor: in the format of this run")
     here = answers(bench, server, prompts)
     bench.say("noise floor: loading the other format")
-    with closing(in_format(server, torch.bfloat16 if is_exact else torch.float32)) as other:
+    with closing(in_format(server, torch.bfloat16 if is_exact else torch.float32, BATCH)) as other:
         bench.say("noise floor: in the other format")
         there = answers(bench, other, prompts)
         exact, lossless, rounded = (server, here, there) if is_exact else (other, there, here)
@@ -70,12 +66,3 @@ def answers(bench: Bench, server: LiveServer, prompts: Prompts) -> Prompts:
         requests = requests_of(prompts[i : i + BATCH], tokens, bench.stop_ids)
         found += serve(server, requests, make(ORDINARY), len(requests)).outputs
     return found
-
-
-def in_format(server: LiveServer, dtype: torch.dtype) -> LiveServer:
-    """The same target in another format, without a draft network: ordinary decoding has no use."""
-    decoder = Decoder.from_folder(resolve(server.name), dtype, server.device)
-    # No tree is ever verified, so there need be room for none.
-    limits = Limits(slots=BATCH, max_depth=1, max_width=1, max_nodes=1)
-    capacity = server.settings.capacity_tokens
-    return LiveServer(decoder, None, server.tokenizer, limits, capacity, server.name)

@@ -16,7 +16,7 @@ from engine.sampling.params import SamplingParams
 from engine.serving import LiveServer
 from engine.state import SlotState, TreeState
 from engine.tiny import tiny_server
-from eval.lossless import telling
+from eval.lossless import other_format, telling
 from eval.lossless.course import BROKEN, LOSSLESS, LOSSY, Report, proved
 from eval.lossless.departures import common, logits_after, score_gap, top_gap
 from eval.lossless.law import Law, fit, law_of
@@ -53,8 +53,14 @@ def server() -> Iterator[LiveServer]:
 
 
 @pytest.fixture(scope="module")
-def report(server: LiveServer) -> Report:
-    return proved(SMALL, server, lambda words: None)
+def report(server: LiveServer) -> Iterator[Report]:
+    def rounded(_: LiveServer, dtype: torch.dtype, slots: int) -> LiveServer:
+        assert dtype == torch.bfloat16 and slots == other_format.SLOTS
+        return tiny_server(0, 12, limits=LIMITS, capacity_tokens=160, dtype="bfloat16")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(other_format, "in_format", rounded)
+        yield proved(SMALL, server, lambda words: None)
 
 
 def test_a_chain_is_lossless_and_a_margin_is_told(report: Report) -> None:
@@ -65,6 +71,8 @@ def test_a_chain_is_lossless_and_a_margin_is_told(report: Report) -> None:
     text = "\n".join(telling.told(report))
     assert "chain(3) says what the target says" in text
     assert "of its tokens" in text and "caught, as it must be" in text
+    assert report.floor is not None and len(report.floor.texts) == 2 * SMALL.prompts
+    assert "ordinary decoding in bfloat16 keeps" in text
 
 
 def test_a_broken_verifier_is_found(server: LiveServer) -> None:
@@ -80,7 +88,7 @@ def test_a_broken_verifier_is_found(server: LiveServer) -> None:
     assert chain.status == BROKEN and chain.unexplained > 0
     # The law alone finds it too, without a text to compare with.
     assert chain.p < 0.01
-    assert not found.holds
+    assert not found.holds and found.floor is None
     assert telling.verdict(found).startswith("chain(3) changes what the target says")
 
 

@@ -15,6 +15,7 @@ from benchmarks.decoding import requests_of, serve
 from benchmarks.fresh_clone import Clones
 from engine.serving import LiveServer
 from engine.tiny import tiny_decoder, tiny_server
+from eval.lossless import other_format
 from models.decoder import Decoder
 from policies.registry import make
 
@@ -41,7 +42,7 @@ def test_one_format_keeps_all_answers_and_another_may_not(
 ) -> None:
     asked = []
 
-    def same(_: LiveServer, dtype: torch.dtype) -> LiveServer:
+    def same(_: LiveServer, dtype: torch.dtype, __: int) -> LiveServer:
         asked.append(dtype)
         return tiny_server(0, VOCAB, dtype="float32")
 
@@ -50,7 +51,7 @@ def test_one_format_keeps_all_answers_and_another_may_not(
     assert asked == [torch.bfloat16]
     assert kept.value == 1.0 and kept.raw["gaps"] == []
 
-    def other(_: LiveServer, dtype: torch.dtype) -> LiveServer:
+    def other(_: LiveServer, dtype: torch.dtype, __: int) -> LiveServer:
         return tiny_server(1, VOCAB, dtype="float32")  # other weights altogether
 
     monkeypatch.setattr(noise_floor, "in_format", other)
@@ -65,9 +66,9 @@ def test_the_other_format_is_the_same_target_without_a_drafter(
     def from_folder(_: Path, dtype: torch.dtype, __: torch.device) -> Decoder:
         return tiny_decoder(0, VOCAB, dtype=str(dtype).removeprefix("torch."))
 
-    monkeypatch.setattr(noise_floor, "resolve", Path)
+    monkeypatch.setattr(other_format, "resolve", Path)
     monkeypatch.setattr(Decoder, "from_folder", from_folder)
-    with closing(noise_floor.in_format(server, torch.bfloat16)) as plain:
+    with closing(other_format.in_format(server, torch.bfloat16, 8)) as plain:
         assert plain.decoder.dtype == torch.bfloat16 and plain.head is None
         served = serve(plain, requests_of([[1, 2, 3]] * 3, 5), make("autoregressive"), 3)
     assert [len(output) for output in served.outputs] == [6, 6, 6]

@@ -18,12 +18,12 @@ from engine.serving import LiveServer
 from eval.contenders import named
 from eval.lossless.control import Loose
 from eval.lossless.law import Fit, Law, fit, law_of
+from eval.lossless.other_format import ORDINARY, Floor, floor_of
 from eval.lossless.same_text import HOW, Compared, compared, is_explained, sampling_of
 from eval.lossless.scope import SHORT_PROMPT, Scope, prompts_of
 from eval.lossless.serving import Texts, requests_of, serve
 from eval.significance import holm
 
-ORDINARY = "autoregressive"
 CONTROL, CONTROL_MARGIN = "control: margin 0.5", 0.5
 LEVEL = 0.01
 """Of a false alarm in the whole run, by Holm's rule."""
@@ -67,6 +67,8 @@ class Report:
     law: Law
     proofs: tuple[Proof, ...]
     control: Proof
+    floor: Floor | None
+    """Of another number format; None where nobody is lossy."""
 
     @property
     def is_caught(self) -> bool:
@@ -103,7 +105,12 @@ def proved(scope: Scope, server: LiveServer, say: Say) -> Report:
         for name, (under, drawn) in found.items()
     ]  # fmt: skip
     dtype = str(server.decoder.dtype).removeprefix("torch.")
-    return Report(server.describe(), dtype, law, tuple(proofs[:-1]), proofs[-1])
+    *asked, control = proofs
+    floor = None
+    if any(proof.status == LOSSY for proof in asked):
+        say("what another number format alone changes")
+        floor = floor_of(server, prompts, scope.tokens, ordinary)
+    return Report(server.describe(), dtype, law, tuple(asked), control, floor)
 
 
 def _texts(

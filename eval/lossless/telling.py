@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from eval.lossless.course import BROKEN, IDLE, LOSSLESS, LOSSY, Proof, Report
+from eval.lossless.other_format import Floor
 from eval.lossless.same_text import HOW, Compared
 from eval.parts import figure
 from eval.statistics import mean_interval
@@ -37,9 +38,7 @@ def told(report: Report) -> Iterator[str]:
         )
     yield ""
     yield verdict(report)
-    for proof in report.proofs:
-        if proof.status == LOSSY:
-            yield gave_up(proof)
+    yield from given_up(report)
     yield (
         "(departures: texts that part from ordinary decoding's, in brackets those that rounding "
         "does not explain; TV: total variation to the target's own law of the first tokens, and "
@@ -73,8 +72,19 @@ def verdict(report: Report) -> str:
     return f"{'; '.join(parts)}{caught}."
 
 
-def gave_up(proof: Proof) -> str:
-    """What a lossy setting cost the text."""
+def given_up(report: Report) -> list[str]:
+    """What lossy settings cost the text, and what another number format alone does."""
+    told = [_gave_up(proof) for proof in report.proofs if proof.status == LOSSY]
+    if report.floor is not None:
+        share = _agreement(report.floor.texts)["value"]
+        told.append(
+            f"ordinary decoding in {report.floor.dtype} keeps {100 * share:.0f} % of the tokens of "
+            f"that in {report.dtype}"
+        )
+    return told
+
+
+def _gave_up(proof: Proof) -> str:
     served, agree = proof.served, _agreement(proof.texts)
     share, each = served.let_through / served.emitted, served.given_up / served.let_through
     return (
@@ -95,7 +105,8 @@ def summary(report: Report) -> dict[str, Any]:
         "entropy_nats": report.law.entropy_nats,
         "controllers": {p.name: _proof(report, p) for p in report.proofs},
         "control": {**_proof(report, report.control), "name": report.control.name},
-        "notes": [gave_up(p) for p in report.proofs if p.status == LOSSY],
+        "floor": None if report.floor is None else _floor(report.floor),
+        "notes": given_up(report),
     }
 
 
@@ -129,6 +140,10 @@ def _proof(report: Report, proof: Proof) -> dict[str, Any]:
         "p": proof.p,
         "impossible": fit.impossible,
     }
+
+
+def _floor(floor: Floor) -> dict[str, Any]:
+    return {"dtype": floor.dtype, "agreement": _agreement(floor.texts)}
 
 
 def _departures(proof: Proof) -> int:
