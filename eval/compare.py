@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.drawing import Draw
     from engine.observability.outputs import Observers
     from engine.server import Server
-    from eval.runner import Announce, Comparison
+    from eval.runner import Announce, Comparison, Store
 
 ARRIVING = 0.6
 """Share of a run in which requests arrive; the rest drains what is there."""
@@ -37,22 +37,27 @@ def compare(
     classes: ClassTable = DEFAULT_CLASSES,
     announce: Announce | None = None,
     trace_out: Path | None = None,
+    stored: Store | None = None,
+    only: int | None = None,
 ) -> Comparison:
     """Serve `seeds` held-out arrivals with each controller, `seconds` of engine time each.
 
     `draw` makes a run's requests, of the workload as `over` has it; what is unfinished when
     the time is over is a miss, for all alike. A system is served under its own settings.
-    `trace_out` is a folder for traces, metrics and logs of every run. Raises UserError.
+    `trace_out` is a folder for traces, metrics and logs of every run; what `stored` has is not
+    served again. `only` is the one seed to serve, None: all. Raises UserError.
     """
     from eval import arrivals, contenders, runner
 
     settings = replace(server.settings, horizon_s=seconds)
+    episodes = arrivals.held_out(draw, seeds)
     return runner.run(
         controllers,
-        arrivals.held_out(draw, seeds),
+        [episode for episode in episodes if only in (None, episode.seed)],
         contenders.engine_makers(server, controllers, classes, settings),
         announce=announce,
         watch=None if trace_out is None else partial(observed, trace_out, server.name),
+        stored=stored,
     )
 
 

@@ -18,7 +18,10 @@ from typing import Any, TypeVar
 
 from engine.atomic_write import write_atomic
 from engine.errors import UserError
+from eval.parts import MADE_WITH
 from eval.pool import PROCESSES, each_made
+from eval.versions import versions
+from policies import registry
 
 EVERY_S = 5.0
 """Between two lines of progress."""
@@ -67,6 +70,25 @@ class Kept:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}.json"
+
+
+def made_with(specs: Mapping[str, str], **settings: Any) -> dict[str, Any]:
+    """What decides a run, as JSON: runs of which it differs are not to be mixed.
+
+    `specs` by the name that is shown, as `policies.registry` takes them; `settings` are the test's.
+    """
+    exported = {name: registry.exported_folder(spec) for name, spec in specs.items()}
+    here = versions()
+    return {
+        "policies": dict(specs),
+        "exports": {
+            name: hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+            for name, folder in exported.items()
+            if folder is not None
+        },
+        **{name: here[name] for name in MADE_WITH},
+        **settings,
+    }
 
 
 def all_made(

@@ -1,7 +1,8 @@
 """Work in processes beside this one: what comes back, as it does.
 
-Processes, not threads: serving holds the interpreter. They leave signals to the process that began
-them, and end where that one is gone.
+Processes, not threads: serving holds the interpreter. Each computes with one thread, since the
+cores are theirs already; they leave signals to the process that began them, and end where that one
+is gone.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
+
+from engine.errors import UserError
 
 PROCESSES = 2
 AHEAD = 2  # tasks handed out for each process: it never waits, and little is left at a stop
+THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 Task = TypeVar("Task")
 Made = TypeVar("Made")
 
@@ -29,11 +34,13 @@ def each_made(
     """Every task with what `do`, a function of a module, makes of it, whichever is done first.
 
     Where `stopped` says so no further task is begun; those under way are finished and come back.
-    Raises what one of them raises.
+    Raises what one of them raises, and UserError where a process was killed.
     """
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_begin)
     left, waiting = iter(tasks), dict[Future[Made], Task]()
+    threads = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))  # read when a process begins
     try:
         while True:
             while len(waiting) < processes * AHEAD and not stopped():
@@ -47,8 +54,18 @@ def each_made(
             done, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in done:
                 yield waiting.pop(future), future.result()
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a process was killed from outside (the machine may lack memory); what was done before "
+            "is kept, and the same command goes on from there"
+        ) from error
     finally:  # where one fails, nobody waits for the rest
         pool.shutdown(cancel_futures=True)
+        for name, value in threads.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _begin() -> None:

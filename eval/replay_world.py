@@ -6,7 +6,6 @@ by whom, is the test's.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,9 +18,7 @@ from engine.replay.capacity_store import key_of
 from engine.replay.server import ReplayConfig, ReplayServer
 from engine.request import Request
 from engine.settings import EngineSettings
-from eval import contenders
-from eval.parts import MADE_WITH
-from eval.versions import versions
+from eval import contenders, kept_runs
 from policies import registry
 
 FIELD = "adaserve-qwen-32b-a100"
@@ -58,21 +55,6 @@ def _server(world: World) -> ReplayServer:
 
 
 def made_with(world: World, specs: Mapping[str, str], **settings: Any) -> dict[str, Any]:
-    """What decides a run there, as JSON: runs of which it differs are not to be mixed.
-
-    `specs` by the name that is shown, as `policies.registry` takes them; `settings` are the test's.
-    """
-    exported = {name: registry.exported_folder(spec) for name, spec in specs.items()}
-    here = versions()
-    return {
-        "world": [str(world.profile), str(world.recording)],
-        "server": key_of(world.server),
-        "policies": dict(specs),
-        "exports": {
-            name: hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
-            for name, folder in exported.items()
-            if folder is not None
-        },
-        **{name: here[name] for name in MADE_WITH},
-        **settings,
-    }
+    """As of `eval.kept_runs`, of runs in a world."""
+    place = {"world": [str(world.profile), str(world.recording)], "server": key_of(world.server)}
+    return kept_runs.made_with(specs, **place, **settings)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -81,6 +81,16 @@ class Comparison:
         return np.array([figure(run) for run in self.runs[controller]], dtype=np.float64)
 
 
+class Store(Protocol):
+    """Where runs are kept, such as `eval.stored_runs.StoredRuns`."""
+
+    def load(self, controller: str, seed: int) -> Run | None:
+        """The run, if it was done before."""
+
+    def save(self, run: Run) -> None:
+        """Keep it."""
+
+
 def run(
     controllers: Mapping[str, Controller],
     episodes: Sequence[SeededRequests],
@@ -88,6 +98,7 @@ def run(
     max_iterations: int | None = None,
     announce: Announce | None = None,
     watch: Watch | None = None,
+    stored: Store | None = None,
 ) -> Comparison:
     """Serve each episode once with each controller.
 
@@ -95,7 +106,8 @@ def run(
     alike. One for everybody, or by controller for those that need engines of their own.
     `max_iterations` is a guard against a controller that makes no progress. `announce` is told
     (controller, runs done, runs in all) before each run. `watch` makes the observers of a run
-    (controller, seed); they look on between iterations and cost no engine time.
+    (controller, seed); they look on between iterations and cost no engine time. What `stored` has
+    is not served again, and gets every run that is.
     """
     names = list(controllers)
     makers = dict.fromkeys(names, engines) if callable(engines) else engines
@@ -104,13 +116,20 @@ def run(
     for index, episode in enumerate(episodes):
         turn = index % max(len(names), 1)
         for name in names[turn:] + names[:turn]:
+            before = None if stored is None else stored.load(name, episode.seed)
+            if before is not None:
+                done[name].append(before)
+                continue
             if announce is not None:
                 announce(name, sum(map(len, done.values())), total)
             engine = makers[name](episode.requests())
             with Observers([]) if watch is None else watch(name, episode.seed) as observers:
-                done[name].append(
-                    serve(name, controllers[name], episode.seed, engine, max_iterations, observers)
+                made = serve(
+                    name, controllers[name], episode.seed, engine, max_iterations, observers
                 )
+            done[name].append(made)
+            if stored is not None:
+                stored.save(made)
     return Comparison(tuple(e.seed for e in episodes), {n: tuple(r) for n, r in done.items()})
 
 

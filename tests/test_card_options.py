@@ -24,7 +24,7 @@ from envs.live import make_live
 from eval.versions import PACKAGES, versions
 from policies.registry import make
 from tests.nvml_double import RecordedNvml, Row
-from train import evaluation
+from train import comparison, evaluation
 from train.config import Serving, check_serving
 from train.evaluate_config import EvaluateConfig
 
@@ -136,7 +136,7 @@ def test_commands_close_what_they_load(
     monkeypatch.setattr(evaluation, "compare", fails)
     config = EvaluateConfig(("chain(2)",), Serving("live", workload="steady"), out=tmp_path)
     with pytest.raises(UserError, match="enough"):
-        evaluation.evaluate(config, Console(file=io.StringIO()))
+        comparison.evaluate(config, Console(file=io.StringIO()))
     assert double.users == 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 from rich.console import Console
 
 from engine.classes import DEFAULT_CLASSES
@@ -235,7 +236,15 @@ def test_violations_are_set_against_the_best_other(
 
 def test_files_are_written_with_versions(report: table.Report, tmp_path: Path) -> None:
     write_results(report, tmp_path / "out", {"slots": 4}, "python evaluate.py --slots 4")
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["results.json", "results.md"]
+    written = ["results.json", "results.md", "results.parquet"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == written
+    rows = parquet.read_table(tmp_path / "out" / "results.parquet").to_pylist()
+    runs = [run for of in report.comparison.runs.values() for run in of]
+    whole = [row for row in rows if row["slo_class"] == "all"]
+    assert [row["goodput_tps"] for row in whole] == [run.metrics.goodput_tps for run in runs]
+    first = next(row for row in rows if row["slo_class"] == "coding")
+    p95 = runs[0].metrics.by_class["coding"].tpot_s.p95
+    assert first["tpot_s_p95"] == p95 or np.isnan(p95)
     values = json.loads((tmp_path / "out" / "results.json").read_text())
     assert values["versions"]["hardware"]["cores"] >= 1
     assert values["verdict"] == report.verdict

@@ -21,9 +21,10 @@ from engine.replay.server import ReplayServer
 from policies.learned import LearnedController
 from tests.tiny_recording import known_profile, recorded
 from train import session
+from train.comparison import evaluate
 from train.config import Evaluation, Learning, Serving, TrainConfig, check_serving
 from train.evaluate_config import EvaluateConfig
-from train.evaluation import evaluate, load_server, served_workload
+from train.evaluation import load_server, served_workload
 
 SHORT = ("n_steps=16", "batch_size=256", "n_epochs=1")
 WORKLOAD = "duration_s = 6.0\nload = 0.9\n"

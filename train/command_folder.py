@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -117,3 +117,9 @@ def make_out(path: Path) -> None:
         raise UserError(
             f"--out {path}: the folder cannot be made ({error.strerror}); name another"
         ) from error
+
+
+def with_out(arguments: Sequence[str], out: Path) -> list[str]:
+    """What is typed to go on: the same arguments, with the folder."""
+    given = any(word == "--out" or word.startswith("--out=") for word in arguments)
+    return [*arguments] if given else [*arguments, "--out", str(out)]

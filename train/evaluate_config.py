@@ -12,6 +12,7 @@ from train.config import Serving, check_serving, require
 
 SEEDS, MATRIX_SEEDS = 5, 3
 REQUESTS = 32
+PROCESSES = 2
 SMALL = ("best-fixed", "adaserve", "slack-priced")
 FULL = (
     *(*SMALL, "autoregressive", "vllm-spec(4)", "sarathi", "turbospec", "sglang-ema", "smart"),
@@ -42,8 +43,9 @@ class EvaluateConfig:
     with the same --out to go on after a stop."""
     requests: int = REQUESTS
     """Of a matrix: requests of a run, about."""
-    processes: int = 2
-    """Of a matrix: cells that are served at once."""
+    processes: int | None = None
+    """On replay: runs, in a matrix cells, that are served at once. None: 2 in a matrix, else 1, for
+    further processes take seconds to begin."""
     against: Path | None = None
     """Earlier results of the same test, results.json, matrix.json or their folder: exit with 1
     where a controller is worse than there, beyond its interval."""
@@ -62,6 +64,12 @@ class EvaluateConfig:
         """How many, where it is left open."""
         usual = SEEDS if self.matrix is None else MATRIX_SEEDS
         return usual if self.seeds is None else self.seeds
+
+    @property
+    def at_once(self) -> int:
+        """In how many processes it is served."""
+        usual = 1 if self.matrix is None else PROCESSES
+        return usual if self.processes is None else self.processes
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -92,7 +100,12 @@ def _check_matrix(config: EvaluateConfig) -> None:
     """Raise UserError for an option that a matrix, or a single workload, would not heed."""
     usual = EvaluateConfig()
     if config.matrix is None:
-        unheeded, where = {"requests", "processes"}, "without --matrix"
+        unheeded, where = {"requests"}, "without --matrix"
+        if config.serving.backend == "live" and config.at_once > 1:
+            raise UserError(
+                f"--processes {config.processes}: live runs are served one after the other, since "
+                "they would take each other's time; leave it out, or add --backend replay"
+            )
     else:
         unheeded = {*leaves(usual.serving), "seconds", "trace_out"}
         where = f"with --matrix {config.matrix}, whose cells are what they are"

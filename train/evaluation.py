@@ -1,4 +1,4 @@
-"""Comparing controllers on a server, live or replay: `evaluate.py`, and the end of `train.py`.
+"""Comparing controllers on a server, live or replay: for `evaluate.py` and the end of `train.py`.
 
 Turns options into workload, server and controllers, and shows how far a comparison is. Running,
 statistics and table are `eval`'s.
@@ -7,11 +7,9 @@ statistics and table are `eval`'s.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,18 +23,15 @@ from engine.workload import PRESETS, PromptSet, WorkloadConfig, workload
 from engine.workload.arrivals import counts_in_capacity
 from engine.workload.unapplied import left_out
 from eval.compare import ARRIVING, over
-from eval.contenders import named, subject_of
-from eval.slug import slug
-from train.command_folder import make_out
-from train.command_line import RUNS, leaves
+from train.command_line import leaves
 from train.config import DEFAULT_DRAFTER, DEFAULT_MODEL, Serving
-from train.evaluate_config import EvaluateConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from engine.drawing import Draw
     from engine.server import Server
+    from eval.runner import Store
     from eval.table import Report
     from train.interrupt import StopRequest
 
@@ -165,13 +160,14 @@ def compare(
     classes: ClassTable = DEFAULT_CLASSES,
     trace_out: Path | None = None,
     drawn: Callable[[WorkloadConfig], Draw] | None = None,
+    stored: Store | None = None,
 ) -> Report:
     """Serve `seeds` held-out arrivals with each controller, `seconds` of engine time each.
 
     `drawn` draws them, of the workload as it is served; None: the server's own way does. Requests
     arrive in the first part of a run; those unfinished at its end are misses, for all alike.
-    `trace_out` is a folder for traces, metrics and logs of every run. Raises Stopped when
-    `stop` was requested between two runs.
+    `trace_out` is a folder for traces, metrics and logs of every run; what `stored` has is not
+    served again. Raises Stopped when `stop` was requested between two runs.
     """
     from engine.replay.server import ReplayServer
     from eval import best_fixed, table
@@ -192,11 +188,12 @@ def compare(
             # Runs differ, but engine seconds say even less: a replay's pass in no time. The first
             # run compiles, so it promises nothing.
             seen_s.append(monotonic())
-            left_s = (of - done) * (seen_s[-1] - seen_s[1]) / (done - 1) if done > 1 else None
+            timed = len(seen_s) - 2  # and what was there before took no time
+            left_s = (of - done) * (seen_s[-1] - seen_s[1]) / timed if timed > 0 else None
             line.update(done, f"run {done + 1} of {of}", name, left_s=left_s)
 
         comparison = comparing.compare(
-            server, draw, controllers, seeds, seconds, classes, announce, trace_out
+            server, draw, controllers, seeds, seconds, classes, announce, trace_out, stored
         )
         line.update(total, f"{total} runs")
     is_replay = isinstance(server, ReplayServer)
@@ -257,35 +254,6 @@ def show(report: Report, console: Console) -> None:
     console.print(report.verdict, highlight=False, markup=False)
     for note in report.notes:
         console.print(f"({note})", style="dim", highlight=False, markup=False)
-
-
-def evaluate(config: EvaluateConfig, console: Console) -> Path:
-    """`evaluate.py`: compare, show, write results.json and results.md; returns their folder."""
-    serving = config.serving
-    controllers = named(config.policy)
-    shown = served_workload(serving)
-    PromptSet.load(serving.prompts)  # what is wrong with them is told before seconds of loading
-    from eval.parts import typed
-    from eval.results import write_results
-    from train.interrupt import StopRequest
-
-    out = config.out or RUNS / f"evaluate-{slug(shown.name)}-{datetime.now():%Y%m%d-%H%M%S}"
-    if config.out is not None:
-        make_out(out)  # what keeps it from being made is told now, not when the results are there
-    subject = subject_of(config.policy, list(controllers))
-    rng = np.random.default_rng(config.seed)
-    with closing(load_server(serving)) as server, StopRequest() as stop:
-        console.print(headline(server, serving, shown), highlight=False)
-        try:
-            report = compare(
-                server, serving, controllers, subject, config.served_seeds, config.seconds, rng,
-                console, stop, trace_out=config.trace_out,
-            )  # fmt: skip
-        except Stopped:
-            raise KeyboardInterrupt from None  # nothing to keep
-    show(report, console)
-    write_results(report, out, departures(serving), typed("evaluate.py", sys.argv[1:]))
-    return out
 
 
 def seconds_a_run(total_s: float, seeds: int, controllers: int) -> float:

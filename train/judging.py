@@ -27,7 +27,7 @@ def evaluated(config: EvaluateConfig, console: Console) -> bool:
     """
     before = _before(config)
     if config.matrix is None:
-        from train.evaluation import evaluate
+        from train.comparison import evaluate
 
         results = evaluate(config, console) / "results.json"
     else:

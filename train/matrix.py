@@ -20,7 +20,7 @@ from eval.matrix.serving import Work
 from eval.parts import typed
 from eval.statistics import Interval
 from eval.writing import with_interval
-from train.command_folder import make_out
+from train.command_folder import make_out, with_out
 from train.command_line import RUNS
 from train.evaluate_config import EvaluateConfig
 from train.progress import ProgressLine, clock
@@ -46,7 +46,7 @@ def evaluate_matrix(config: EvaluateConfig, console: Console) -> Path:
     make_out(out)
     if (out / DONE).is_file() and not (out / FOLDER).is_dir():
         raise UserError(f"--out {out}: holds a finished matrix; name a new folder")
-    command = typed("evaluate.py", _with_out(sys.argv[1:], out))
+    command = typed("evaluate.py", with_out(sys.argv[1:], out))
     cells = len(plan.chosen)
     console.print(
         f"matrix {config.matrix} · {cells:,} cells × {len(plan.work.policies)} controllers × "
@@ -59,7 +59,7 @@ def evaluate_matrix(config: EvaluateConfig, console: Console) -> Path:
         def told(progress: Progress) -> None:
             line.update(progress.done, *_words(progress), left_s=progress.left_s)
 
-        complete = serve_all(plan, out, told, lambda: stop.requested, config.processes)
+        complete = serve_all(plan, out, told, lambda: stop.requested, config.at_once)
     if not complete:
         raise KeyboardInterrupt
     console.print("summing up", highlight=False)
@@ -126,8 +126,3 @@ def _words(progress: Progress) -> list[str]:
             f"{progress.rate_s:.2f} s a cell, {clock(progress.rate_s * progress.cells)} for all"
         )
     return words
-
-
-def _with_out(arguments: list[str], out: Path) -> list[str]:
-    """What is typed to go on: the same, with the folder."""
-    return arguments if "--out" in arguments else [*arguments, "--out", str(out)]

@@ -9,9 +9,8 @@ done, is that of any cells.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -121,36 +120,11 @@ def serve_all(
     progress = Progress(len(plan.chosen))
     progress.done = progress.before = progress.cells - sum(len(cells) for _, cells in left)
     told(progress)
-    for (_, cells), faults in _each_done(plan.work, pieces, left, processes, stopped):
+    do = partial(_do, plan.work, pieces)
+    for (_, cells), faults in each_made(do, left, processes, stopped):
         progress.add(len(cells), faults)
         told(progress)
     return progress.done == progress.cells
-
-
-def _each_done(
-    work: Work,
-    pieces: Path,
-    left: Sequence[tuple[int, list[Cell]]],
-    processes: int,
-    stopped: Callable[[], bool],
-) -> Iterator[tuple[tuple[int, list[Cell]], int]]:
-    from concurrent.futures.process import BrokenProcessPool
-
-    threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")}
-    os.environ.update(dict.fromkeys(threads, "1"))  # the cores are the processes'
-    try:
-        yield from each_made(partial(_do, work, pieces), left, processes, stopped)
-    except BrokenProcessPool as error:
-        raise UserError(
-            f"a process of the matrix was killed from outside (the machine may lack memory); what "
-            f"was done is in {pieces.parent}, and the same command goes on from there"
-        ) from error
-    finally:
-        for name, value in threads.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def take_up(plan: Plan, pieces: Path) -> None:
