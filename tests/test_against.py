@@ -251,7 +251,20 @@ def test_the_judgement_comes_before_the_report(
     monkeypatch.setattr("train.matrix.evaluate_matrix", lambda *_: tmp_path)
     monkeypatch.setattr(judging, "_before", lambda _: scored([1.0, 1.0]))
     monkeypatch.setattr(judging, "_as_good", as_good)
-    monkeypatch.setattr(judging, "_report", lambda *_: order.append("reported"))
+
+    def reported(_: Path) -> str:
+        order.append("reported")
+        return "report      here"
+
+    monkeypatch.setattr("train.evaluation.report_line", reported)
     console = Console(file=io.StringIO())
     assert not judging.evaluated(EvaluateConfig(matrix="small"), console)
     assert order == ["judged", "reported"]
+
+    def cannot(*_: Any) -> bool:
+        raise UserError("nothing can be said")
+
+    monkeypatch.setattr(judging, "_as_good", cannot)
+    with pytest.raises(UserError, match="nothing can be said"):
+        judging.evaluated(EvaluateConfig(matrix="small"), console)
+    assert order == ["judged", "reported", "reported"]

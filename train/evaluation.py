@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from engine.classes import DEFAULT_CLASSES, ClassTable
+from engine.errors import UserError
 from engine.protocol import Controller
 from engine.settings import DEFAULT_LIMITS
 from engine.workload import PRESETS, PromptSet, WorkloadConfig, workload
@@ -254,6 +255,18 @@ def show(report: Report, console: Console) -> None:
     console.print(report.verdict, highlight=False, markup=False)
     for note in report.notes:
         console.print(f"({note})", style="dim", highlight=False, markup=False)
+
+
+def report_line(folder: Path) -> str:
+    """Write report.html of what lies in the folder, and say where: what stands there stands
+    whether or not the page can be made.
+    """
+    from eval.report import write_report
+
+    try:
+        return f"report      {write_report(folder)}"
+    except UserError as error:
+        return f"report      not written: {error}"
 
 
 def seconds_a_run(total_s: float, seeds: int, controllers: int) -> float:

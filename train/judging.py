@@ -25,6 +25,8 @@ def evaluated(config: EvaluateConfig, console: Console) -> bool:
 
     Raises UserError.
     """
+    from train.evaluation import report_line
+
     before = _before(config)
     if config.matrix is None:
         from train.comparison import evaluate
@@ -34,12 +36,12 @@ def evaluated(config: EvaluateConfig, console: Console) -> bool:
         from train.matrix import evaluate_matrix
 
         results = evaluate_matrix(config, console) / "matrix.json"
-    _tell(results, console)
+    console.print(f"results     {results}", highlight=False, soft_wrap=True)
     try:
         return before is None or _as_good(results, before, config.seed, console)
     finally:
-        if config.matrix is not None:
-            _report(results.parent, console)
+        line = report_line(results.parent)
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def _before(config: EvaluateConfig) -> Scored | None:
@@ -58,18 +60,6 @@ def _before(config: EvaluateConfig) -> Scored | None:
         test, served = matrix_test(config.requests), {}
     check_comparable(test, served, list(named(config.policies)), before)
     return before
-
-
-def _tell(path: Path, console: Console) -> None:
-    """Where things are."""
-    console.print(f"results     {path}", highlight=False, soft_wrap=True)
-
-
-def _report(out: Path, console: Console) -> None:
-    """Write the page for people beside a matrix."""
-    from eval.report import write_report
-
-    _tell(write_report(out), console)
 
 
 def _as_good(results: Path, before: Scored, seed: int, console: Console) -> bool:

@@ -330,9 +330,12 @@ def _say_what_next(session: Session, run: RunFolder, report: Report | None) -> N
     more = "" if learning.decisions is None else f" --decisions {2 * learning.decisions}"
     where = "" if session.live is None else " --backend live"
     slots = "" if serving.slots is None else f" --slots {serving.slots}"
+    written = []
+    if report is not None:
+        written = [f"results     {run.path / RESULTS}", evaluation.report_line(run.path)]
     lines = [
         f"controller  {run.controller}",
-        *([f"results     {run.path / RESULTS}"] if report is not None else []),
+        *written,
         "next",
         f"  python evaluate.py --policy {run.path} chain eagle3{where} "
         f"--workload {serving.workload}{slots} --seeds 10",

@@ -78,7 +78,12 @@ def _verdict(data: Data, palette: Palette) -> Section:
 
 
 def _headed(title: str) -> str:
-    return {"decision": "decision, µs", "J/token": "J per token"}.get(title, title)
+    written = {
+        "decision": "decision, µs",
+        "J/token": "J per token",
+        "tokens/iteration": "tokens per iteration",  # which a narrow column can break
+    }
+    return written.get(title, title)
 
 
 def _differences(data: Data, palette: Palette) -> Iterable[Table]:
