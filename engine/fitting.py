@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from engine.kernels.lacking_pages import lacking_pages
 from engine.orders import Key
 from engine.paging import PagePool
 from engine.protocol import Bools, Ints, Plan
@@ -18,8 +19,7 @@ from engine.protocol import Bools, Ints, Plan
 
 def missing_for_roots(contexts: Ints, pool: PagePool, decoding: Bools) -> int:
     """Pages short of giving every decoding slot its root row, contexts [S]; 0 when all fit."""
-    roots = _more_pages(np.zeros_like(contexts), contexts, pool, decoding)
-    return max(int(roots.sum()) - pool.free_pages, 0)
+    return max(_lacking(np.zeros_like(contexts), contexts, pool, decoding) - pool.free_pages, 0)
 
 
 def fit_plan(plan: Plan, contexts: Ints, pool: PagePool, decoding: Bools) -> tuple[Plan, int]:
@@ -39,7 +39,7 @@ def fit_plan(plan: Plan, contexts: Ints, pool: PagePool, decoding: Bools) -> tup
     nodes = np.minimum(planned, np.maximum(pool.tokens_per_slot - contexts - 1, 0))
     if missing_for_roots(contexts, pool, decoding):
         nodes = np.zeros_like(nodes)
-    elif int(_more_pages(nodes, contexts, pool, decoding).sum()) > pool.free_pages:
+    elif _lacking(nodes, contexts, pool, decoding) > pool.free_pages:
         shrunk = _shrunk(nodes, contexts, pool, decoding)
         taken = np.maximum(pool.owned, pool.pages_for(contexts + 1 + shrunk))
         nodes = np.clip(taken * pool.page_size - contexts - 1, shrunk, nodes)
@@ -68,6 +68,12 @@ def _scored(plan: Plan) -> Ints:
     return np.where(depth > 0, width + (depth - 1) * width**2, 0)
 
 
+def _lacking(nodes: Ints, contexts: Ints, pool: PagePool, decoding: Bools) -> int:
+    """Sum of `_more_pages`."""
+    total: int = lacking_pages(nodes, contexts, pool.owned, pool.page_size, decoding)
+    return total
+
+
 def _more_pages(nodes: Ints, contexts: Ints, pool: PagePool, decoding: Bools) -> Ints:
     """Pages [S] that slots lack for context, root and so many nodes."""
     return np.where(decoding, np.maximum(pool.pages_for(contexts + 1 + nodes) - pool.owned, 0), 0)
@@ -82,13 +88,16 @@ def _shrunk(wanted: Ints, contexts: Ints, pool: PagePool, decoding: Bools) -> In
     def pages(nodes: Ints) -> Ints:
         return _more_pages(nodes, contexts, pool, decoding)
 
+    def lacking(nodes: Ints) -> int:
+        return _lacking(nodes, contexts, pool, decoding)
+
     low, high = 0, int(wanted.max())  # the highest ceiling that fits is in [low, high)
     while high - low > 1:
         middle = (low + high) // 2
-        fits = int(pages(np.minimum(wanted, middle)).sum()) <= pool.free_pages
+        fits = lacking(np.minimum(wanted, middle)) <= pool.free_pages
         low, high = (middle, high) if fits else (low, middle)
     above, below = np.minimum(wanted, low + 1), np.minimum(wanted, low)
-    over = int(pages(above).sum()) - pool.free_pages
+    over = lacking(above) - pool.free_pages
     # From the highest slot down, until what they give up covers what is over.
     gives = pages(above) - pages(below)
     given_before = np.cumsum(gives[::-1])[::-1] - gives

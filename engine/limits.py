@@ -7,6 +7,9 @@ import numpy as np
 from engine.errors import UserError
 from engine.protocol import Bools, Ints, Limits, Plan
 
+LEAST = np.array([[0], [1], [0]])
+"""Depth, width and nodes."""
+
 
 def clip_plan(plan: Plan, limits: Limits, decoding: Bools, remaining: Ints) -> tuple[Plan, int]:
     """The plan within limits, and how many entries of decoding slots lay outside.
@@ -28,25 +31,21 @@ def clip_plan(plan: Plan, limits: Limits, decoding: Bools, remaining: Ints) -> t
         raise UserError(
             f"the plan's acceptance margin is {worst}; expected a number above 0, 1 is lossless"
         )
-    bounds = (
-        ("depth", 0, limits.max_depth),
-        ("width", 1, limits.max_width),
-        ("nodes", 0, limits.max_nodes),
-    )
-    outside = 0
-    clipped = {}
-    for name, low, high in bounds:
-        given = np.asarray(getattr(plan, name), np.int64)
-        if given.shape != decoding.shape:
-            raise UserError(f"the plan's {name} has shape {given.shape}, expected {decoding.shape}")
-        clipped[name] = np.clip(given, low, high)
-        outside += int((clipped[name] != given)[decoding].sum())
-    deepest = np.maximum(remaining - 1, 0)
-    clipped["depth"] = np.where(decoding, np.minimum(clipped["depth"], deepest), 0)
-    # A tree without nodes need not be drafted.
-    clipped["depth"] = np.where(clipped["nodes"] == 0, 0, clipped["depth"])
-    inside = plan._replace(depth=clipped["depth"], width=clipped["width"], nodes=clipped["nodes"])
-    return inside, outside
+    given = np.empty((3, len(decoding)), np.int64)
+    for row, name in zip(given, ("depth", "width", "nodes"), strict=True):
+        values = np.asarray(getattr(plan, name))
+        if values.shape != decoding.shape:
+            raise UserError(
+                f"the plan's {name} has shape {values.shape}, expected {decoding.shape}"
+            )
+        row[:] = values
+    sizes = np.minimum(np.maximum(given, LEAST), np.array(limits[1:])[:, None])
+    outside = int(np.count_nonzero((sizes != given) & decoding))
+    depth, width, nodes = sizes
+    # Nothing is drafted that may not be emitted, nor a tree without nodes.
+    np.minimum(depth, np.maximum(remaining - 1, 0), out=depth)
+    depth[~decoding | (nodes == 0)] = 0
+    return plan._replace(depth=depth, width=width, nodes=nodes), outside
 
 
 def mask_of(method: str, answer: Bools, shape: tuple[int, ...]) -> Bools:

@@ -133,7 +133,7 @@ class TimelineObserver:
 
     def __init__(self, listened: Listened | None = None) -> None:
         self.listened = listened
-        self._before: tuple[Bools, Ints, list[np.ndarray]] | None = None
+        self._before: tuple[Bools, Ints, Floats] | None = None
         self._valid: list[tuple[float, int]] = []
         self._iterations: list[tuple[float, float]] = []
         self._judged: list[tuple[float, bool]] = []
@@ -169,11 +169,13 @@ class TimelineObserver:
         plan = None if self.listened is None else self.listened.latest
         if plan is None:
             return 0.0
-        action = [np.array(part) for part in (plan.depth, plan.width, plan.nodes, plan.margin)]
+        action = np.array([plan.depth, plan.width, plan.nodes, plan.margin])
         before, self._before = self._before, (view.active, view.request, action)
         if before is None:
             return 0.0
         active, request, earlier = before
+        differs = (earlier != action).any(axis=0)
+        if not differs.any():
+            return 0.0
         stayed = active & view.active & (request == view.request)
-        differs = np.any([old != new for old, new in zip(earlier, action, strict=True)], axis=0)
         return float(differs[stayed].mean()) if stayed.any() else 0.0

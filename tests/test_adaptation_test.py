@@ -20,7 +20,7 @@ from eval import oracle_sweep, runner
 from eval.adaptation import adaptation
 from eval.adaptation_test import passages
 from eval.adaptation_test.course import Acts, Course, course_of
-from eval.adaptation_test.disturbances import disturbed
+from eval.adaptation_test.disturbances import WINDOW_S, disturbed
 from eval.adaptation_test.figures import FIGURES, values
 from eval.adaptation_test.judging import rows_of
 from eval.adaptation_test.serving import Setting, Task, drawing, served
@@ -257,9 +257,9 @@ RUN = ("attainment", "goodput_tps", "valid_tps", "waste_share", "joules_per_vali
 
 
 def course(count: int, tps: float = 100.0) -> Course:
-    """A flat one in windows of four seconds."""
+    """A flat one in the test's windows."""
     flat, zeros = [tps] * count, [0] * count
-    return Course(4.0, flat, flat, [9] * count, zeros, zeros, [0.0] * count, flat, flat)
+    return Course(WINDOW_S, flat, flat, [9] * count, zeros, zeros, [0.0] * count, flat, flat)
 
 
 # -- verdicts ----------------------------------------------------------------------------------
@@ -341,5 +341,5 @@ def test_who_never_changes_shows_regret_where_it_is_wrong_and_none_as_the_oracle
 
 
 def test_series_are_those_of_the_same_windows() -> None:
-    cut = course(40).series(40.0, 100.0)
-    assert isinstance(cut, Series) and len(cut.valid_tps) == 15 and cut.start_s == 40.0
+    cut = course(40).series(20.0, 52.5)
+    assert isinstance(cut, Series) and len(cut.valid_tps) == 13 and cut.start_s == 20.0

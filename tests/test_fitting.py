@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.fitting import fit_plan, missing_for_roots, victim
+from engine.kernels.lacking_pages import lacking_pages
 from engine.paging import PagePool
 from engine.protocol import Bools, Ints, Plan
+from tests.twins.lacking_pages import lacking_pages as twin
 
 
 def plan_of(nodes: Ints, depth: Ints | int = 4, width: Ints | int = 8) -> Plan:
@@ -135,3 +137,11 @@ def test_the_last_in_order_gives_way_until_one_is_left() -> None:
     # What is left always fits: the pool holds at least one whole request.
     on = np.array([slot in places for slot in range(4)]) & (pool.owned > 0)
     assert missing_for_roots(np.array([7, 0, 0, 0]), pool, on) == 0
+
+
+@given(situations())
+@settings(max_examples=100, deadline=None)
+def test_lacking_pages_are_those_of_the_twin(case: tuple[Plan, Ints, PagePool, Bools]) -> None:
+    plan, contexts, pool, decoding = case
+    arguments = plan.nodes, contexts, pool.owned, pool.page_size, decoding
+    assert lacking_pages(*arguments) == twin(*arguments)

@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
         "(adaserve-qwen-32b-a100)")  # fmt: skip
     add("--recording", type=Path, help="folder; none: the one that ships with DraftGym")
     add("--load", type=float, default=1.0, help="factor on all loads (%(default)s)")
+    add("--scale", type=float, default=1.0, help="factor on all times (%(default)s)")
     add("--out", type=Path, default=OUT, help="results folder (%(default)s)")
     return made
 
@@ -46,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
         profile=given.profile,
         recording=given.recording,
         load=given.load,
+        scale=given.scale,
         out=given.out,
         command=typed("-m eval.adaptation_test", argv),
     )

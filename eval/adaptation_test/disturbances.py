@@ -1,9 +1,9 @@
 """The seven disturbances: what is served, what happens to it, and when.
 
-Six come at one moment, stay for a minute and go; every controller meets a change for the worse and
-one back. In the three-peak trace the class that most ask for changes twice. Times are multiples of
-the window, loads of capacity. Sizes are ours, as far as the presets go or further: small ones would
-change no fixed tree's rank.
+Six come at one moment, stay for half a minute and go; every controller meets a change for the worse
+and one back. In the three-peak trace the class that most ask for changes twice. Stretches are as
+long as the shortest regimes of shifting load. Times are multiples of the window, loads of capacity.
+Sizes are ours, as far as the presets go or further: small ones would change no fixed tree's rank.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from engine.workload import Disturbance, Regime, WorkloadConfig, workload
 
-WINDOW_S = 4.0
-COMES_S, GOES_S, END_S = 40.0, 100.0, 160.0
-DRIFTS_S = 10.0
+WINDOW_S = 2.5
+COMES_S, GOES_S, END_S = 20.0, 52.5, 85.0
+DRIFTS_S = 7.5
 """How long the drift of acceptance takes, to come and to go."""
 LOAD, LOW, HIGH = 0.7, 0.5, 1.1
 """Of the arrivals; before and behind a rate step, and within it."""
-PEAKS_S, PEAKS_CHANGE_S = 192.0, (72.0, 120.0)
+PEAKS_S, PEAKS_CHANGE_S = 100.0, (37.5, 62.5)
 """The three-peak trace, and where the next class overtakes the one before: between their peaks."""
 EVEN = {"coding": 1.0, "chat": 1.0, "summarization": 1.0}
 STRICT = {"coding": 8.0, "chat": 1.0, "summarization": 1.0}

@@ -49,6 +49,8 @@ class Options:
     """None: `eval.replay_world.FIELD`."""
     recording: Path | None = None
     load: float = 1.0
+    scale: float = 1.0
+    """Of all times."""
     out: Path = OUT
     command: str = "python -m eval.adaptation_test"
 
@@ -58,6 +60,8 @@ class Options:
             raise UserError(f"--seeds {self.seeds}: expected a whole number of at least 1")
         if not 0.05 <= self.load <= 5.0:
             raise UserError(f"--load {self.load:g}: expected a factor from 0.05 to 5")
+        if not 0.1 <= self.scale <= 100.0:
+            raise UserError(f"--scale {self.scale:g}: expected a factor from 0.1 to 100")
 
     @property
     def chosen_seeds(self) -> list[int]:
@@ -86,7 +90,8 @@ def tested(options: Options, say: Say) -> dict[str, Any]:
     began_s = time.monotonic()
     controllers = contenders.marked(contenders.named(options.policies))
     world = World(options.profile or FIELD, options.recording)
-    setting = Setting(world, QUICK_SCALE if options.quick else 1.0, options.load)
+    scale = options.scale * (QUICK_SCALE if options.quick else 1.0)
+    setting = Setting(world, scale, options.load)
     say(world.server.describe())
     disturbances = disturbed(setting.scale, setting.load)
     specs = dict(zip(controllers, options.policies, strict=True))
@@ -115,6 +120,7 @@ def tested(options: Options, say: Say) -> dict[str, Any]:
         "best_fixed": fixed,
         "quick": options.quick,
         "load": options.load,
+        "scale": scale,
         "seconds": time.monotonic() - began_s,
     }
     write_part(options.out, PART, rows, summary, options.chosen_seeds, options.command)
