@@ -20,7 +20,8 @@ SECTIONS = (
         ("adaptation",),
         "Every controller through every disturbance, on the same arrivals as the switching oracle. "
         "Regret is SLO-valid tokens behind the oracle's, in percent of them: below zero is better "
-        "than an oracle that changes to each stretch's best fixed tree at once.",
+        "than an oracle that changes to each stretch's best fixed tree at once. All run with their "
+        "default constants: nothing was tuned to this world, and some suffer from it.",
     ),
     Section(
         "Past what can be served",

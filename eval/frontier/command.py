@@ -64,4 +64,4 @@ def main(argv: Sequence[str]) -> int:
         out=given.out,
         command=typed("-m eval.frontier", argv),
     )
-    return carried_out(PART, options.out, partial(swept, options), show, 160)
+    return carried_out(PART, options.out, partial(swept, options), show, 176)

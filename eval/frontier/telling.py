@@ -77,8 +77,8 @@ def _by_demand(summary: Mapping[str, Any]) -> Table:
             table.add_row(
                 controller if overload == summary["overloads"][0] else "",
                 overload,
-                *(figure_cell(cell["all"]["goodput_tps"], 0) for cell in cells),
-                *(figure_cell(last["all"][name], digits) for name, _, digits in RUN_FIGURES),
+                *(figure_cell(cell["all"]["goodput_tps"], 0, "\n") for cell in cells),
+                *(figure_cell(last["all"][name], digits, "\n") for name, _, digits in RUN_FIGURES),
             )
     return table
 

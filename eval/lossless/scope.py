@@ -9,6 +9,8 @@ from pathlib import Path
 
 from engine.drawing import prompt_encoder
 from engine.errors import UserError
+from engine.profile.published import open_profile
+from engine.replay.server import DEFAULT_PROFILE
 from engine.serving import LiveConfig, LiveServer
 from engine.workload.prompt_set import PromptSet
 
@@ -57,7 +59,11 @@ class Scope:
 
 @contextmanager
 def server_of(scope: Scope) -> Iterator[LiveServer]:
-    """The live engine of the scope; takes seconds. Raises UserError."""
+    """The live engine of the scope; takes seconds. Raises UserError.
+
+    Controllers that need prices take those that ship where this machine has none: texts must not
+    hang on them, and without them nothing would be speculated.
+    """
     server = LiveServer.load(
         LiveConfig(
             model=scope.model,
@@ -68,6 +74,8 @@ def server_of(scope: Scope) -> Iterator[LiveServer]:
             device=scope.device,
         )
     )
+    if server.profile is None:
+        server.profile = open_profile(DEFAULT_PROFILE)
     try:
         yield server
     finally:
