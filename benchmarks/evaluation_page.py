@@ -44,7 +44,8 @@ SECTIONS = (
     Section(
         "The report",
         ("report",),
-        "The report of a small matrix, opened in headless Chromium.",
+        "One with matrix, adaptation and frontier, from quick runs of each, opened in headless "
+        "Chromium.",
     ),
 )
 
