@@ -103,7 +103,9 @@ def all_made(
 
     `say` is told every few seconds how far it is and how long the rest takes at that rate.
     """
-    made = {name: found for name in tasks if (found := kept.load(name)) is not None}
+    before = {name: kept.load(name) for name in tasks}
+    # Who raised is asked again: what was wrong may have been mended meanwhile.
+    made = {n: of for n, of in before.items() if of is not None and not _has_failed(of)}
     left = [(name, task) for name, task in tasks.items() if name not in made]
     if made and left:
         say(f"{label}: {len(made)} of {len(tasks)} runs were done before and are taken up")
@@ -122,6 +124,10 @@ def all_made(
                 f"{name} · {rest_s // 60}:{rest_s % 60:02d} left"
             )
     return {name: made[name] for name in tasks}
+
+
+def _has_failed(made: Any) -> bool:
+    return isinstance(made, dict) and bool(made.get("failed"))
 
 
 def _of_named(do: Callable[[Any], Any], named: tuple[str, Any]) -> Any:

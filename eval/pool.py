@@ -52,7 +52,8 @@ def each_made(
             if not waiting:
                 return
             done, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-            for future in done:
+            # Those that came to something first: what one raises must not take them along.
+            for future in sorted(done, key=lambda of: of.exception() is not None):
                 yield waiting.pop(future), future.result()
     except BrokenProcessPool as error:
         raise UserError(

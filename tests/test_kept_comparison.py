@@ -15,10 +15,12 @@ import pytest
 from rich.console import Console
 
 from engine.errors import UserError
+from engine.tiny import tiny_server
 from eval import runner
+from eval.kept_runs import Kept
 from eval.runner import Run
 from eval.stored_runs import run_of
-from train import comparison
+from train import comparison, evaluation
 from train.comparison import UNFINISHED, evaluate
 from train.config import Serving
 from train.evaluate_config import EvaluateConfig
@@ -113,3 +115,37 @@ def test_a_stop_says_how_to_go_on(config: EvaluateConfig, monkeypatch: pytest.Mo
 def test_live_runs_are_not_served_side_by_side() -> None:
     with pytest.raises(UserError, match=r"--processes 2: live runs .* one after the other"):
         EvaluateConfig(POLICY, Serving("live", workload="steady"), processes=2).check()
+
+
+def test_a_run_in_which_nobody_came_is_reported_too(config: EvaluateConfig) -> None:
+    quiet = replace(config, seconds=0.1, serving=replace(config.serving, load=0.01))
+    folder = evaluate(quiet, console())
+    assert evaluation.report_line(folder) == f"report      {folder / 'report.html'}"
+    assert "no request arrived in any run" in (folder / "report.html").read_text()
+
+
+def test_a_changed_workload_file_is_another_test(config: EvaluateConfig, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\nload = 0.5\n')
+    mine = replace(config, serving=replace(config.serving, workload=str(file)))
+    server = evaluation.load_server(mine.serving)
+    before = comparison.made(mine, server)
+    file.write_text('name = "mine"\nload = 0.6\n')
+    after = comparison.made(mine, server)
+    assert {name for name in before if before[name] != after[name]} == {"workload"}
+
+
+def test_results_may_not_overwrite_what_they_are_compared_with(config: EvaluateConfig) -> None:
+    for earlier in (config.out or Path(), (config.out or Path()) / "results.json"):
+        with pytest.raises(UserError, match="is the folder of --against"):
+            replace(config, against=earlier).check()
+
+
+def test_a_live_server_promises_what_it_did_before_the_stop(tmp_path: Path) -> None:
+    server, kept = tiny_server(0, 12), Kept(tmp_path / "runs", {})
+    server.unloaded_tpot_s = 0.5
+    comparison._as_measured(server, kept)
+    server.unloaded_tpot_s = 0.7
+    comparison._as_measured(server, kept)
+    assert server.unloaded_tpot_s == 0.5
+    server.close()

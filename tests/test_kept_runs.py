@@ -23,6 +23,14 @@ def test_what_was_done_is_taken_up_and_the_rest_is_made(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_run_that_failed_is_asked_again(tmp_path: Path) -> None:
+    kept, said = Kept(tmp_path / "it.unfinished", {}), list[str]()
+    kept.save("one", {"failed": "KeyError: 3"})
+    kept.save("two", {"failed": ""})
+    made = all_made(abs, {"one": -1, "two": -2}, kept, said.append, "it", 1)
+    assert made == {"one": 1, "two": {"failed": ""}}
+
+
 def test_what_was_made_with_something_else_is_refused_and_stays(tmp_path: Path) -> None:
     folder = tmp_path / "it.unfinished"
     Kept(folder, {"revision": "a", "python": "3"}).save("one", 1)

@@ -86,7 +86,7 @@ def test_sections_stand_in_order_with_the_verdict_first(tmp_path: Path) -> None:
     text = write_report(report_folder.write(tmp_path)).read_text(encoding="utf-8")
     found = re.findall(r'<section id="([\w-]+)">', text)
     assert found == [
-        "verdict", "load", "tails", "adaptation", "frontier", "audit", "cost", "bad-runs",
+        "verdict", "load", "tails", "adaptation", "frontier", "who-pays", "cost", "bad-runs",
         "classes", "lossless", "fidelity", "made-with",
     ]  # fmt: skip
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from eval.table import Report
 
 UNFINISHED = "comparison.unfinished"
+MEASURED, MEASUREMENTS = "measured", ("unloaded_tpot_s", "full_batch_s", "prefill_s_per_token")
+"""What a live server measures when it is loaded, and under which name it is kept."""
 
 
 def evaluate(config: EvaluateConfig, console: Console) -> Path:
@@ -60,6 +62,7 @@ def evaluate(config: EvaluateConfig, console: Console) -> Path:
     with closing(evaluation.load_server(serving)) as server, StopRequest() as stop:
         console.print(evaluation.headline(server, serving, shown), highlight=False)
         stored = StoredRuns(Kept(out / UNFINISHED, made(config, server)))
+        _as_measured(server, stored.kept)
         try:
             if config.at_once > 1:
                 _serve_in_processes(config, server, stored, console, stop)
@@ -79,14 +82,45 @@ def made(config: EvaluateConfig, server: Server) -> dict[str, Any]:
     from engine.replay.capacity_store import key_of
     from engine.replay.server import ReplayServer
 
-    prompts = config.serving.prompts
+    prompts, workload = config.serving.prompts, served_workload(config.serving)
     return made_with(
         dict(zip(named(config.policy), config.policy, strict=True)),
-        server=key_of(server) if isinstance(server, ReplayServer) else server.describe(),
-        prompts=None if prompts is None else hashlib.sha256(prompts.read_bytes()).hexdigest(),
+        server=key_of(server) if isinstance(server, ReplayServer) else repr(server.identity),
+        prompts=_digest(prompts),
+        workload=repr(workload),
+        trace=None if workload.trace is None else _digest(workload.trace.parsed.path),
         seconds=config.seconds,
+        trace_out=str(config.trace_out),
         **{f"--{name.replace('_', '-')}": str(v) for name, v in leaves(config.serving).items()},
     )
+
+
+def _digest(path: Path | None) -> str | None:
+    """Of a file, or of all files of a folder."""
+    if path is None:
+        return None
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _as_measured(server: Server, kept: Kept) -> None:
+    """Let a live server promise what it did when the first of the kept runs was served.
+
+    Objectives and loads are multiples of what is measured at every start.
+    """
+    from engine.serving import LiveServer
+
+    if not isinstance(server, LiveServer):
+        return
+    before = kept.load(MEASURED)
+    if before is None:
+        kept.save(MEASURED, {name: getattr(server, name) for name in MEASUREMENTS})
+    else:
+        for name in MEASUREMENTS:
+            setattr(server, name, before[name])
 
 
 def _compared(

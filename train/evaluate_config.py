@@ -89,6 +89,13 @@ class EvaluateConfig:
                 f"--seeds {self.seeds} --against {self.against}: one seed shows no interval, and "
                 "so nothing that got worse; expected two or more"
             )
+        if self.against is not None and self.out is not None:
+            earlier = self.against if self.against.suffix != ".json" else self.against.parent
+            if self.out.resolve() == earlier.resolve():
+                raise UserError(
+                    f"--out {self.out}: is the folder of --against, whose results would be "
+                    "overwritten by those that are compared with them; name another"
+                )
         require("seconds", self.seconds, 0, exclusive=True)
         require("seed", self.seed, 0)
         require("requests", self.requests, 1)

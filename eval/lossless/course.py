@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.errors import UserError
 from engine.protocol import Controller
 from engine.sampling.params import SamplingParams
 from engine.serving import LiveServer
@@ -109,7 +110,10 @@ def proved(scope: Scope, server: LiveServer, say: Say) -> Report:
     floor = None
     if any(proof.status == LOSSY for proof in asked):
         say("what another number format alone changes")
-        floor = floor_of(server, prompts, scope.tokens, ordinary)
+        try:
+            floor = floor_of(server, prompts, scope.tokens, ordinary)
+        except (RuntimeError, MemoryError, UserError) as error:  # the proof itself stands
+            say(f"not known: {type(error).__name__}: {error}")
     return Report(server.describe(), dtype, law, tuple(asked), control, floor)
 
 

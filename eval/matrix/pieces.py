@@ -21,6 +21,7 @@ import numpy as np
 
 from engine.atomic_write import write_atomic
 from engine.errors import UserError
+from eval.kept_runs import made_with
 from eval.matrix.axes import Cell, Size, cells_of
 from eval.matrix.rows import table
 from eval.matrix.serving import Work, names_of, served
@@ -132,12 +133,15 @@ def take_up(plan: Plan, pieces: Path) -> None:
 
     Raises UserError where something else was begun, and for pieces that no plan vouches for.
     """
+    names = names_of(plan.work.policies)
+    made = made_with(dict(zip(names, plan.work.policies, strict=True)))
     told = {
         "schema": SCHEMA,
         "size": plan.size,
         "cells": [cell.name for cell in plan.cells],
         **asdict(plan.work),
-        "policies": names_of(plan.work.policies),
+        "policies": made["policies"],
+        "exports": made["exports"],
         "cells_a_piece": plan.cells_a_piece,
     }
     path = pieces / PLAN
@@ -152,7 +156,7 @@ def take_up(plan: Plan, pieces: Path) -> None:
         return
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        made_with = dict(found.pop("versions"))
+        begun_with = dict(found.pop("versions"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({error}); name a new folder with --out") from error
     if other := [name for name in told if found.get(name) != told[name]]:
@@ -160,7 +164,7 @@ def take_up(plan: Plan, pieces: Path) -> None:
             f"--out {pieces.parent} holds a matrix that was begun with other {', '.join(other)}; "
             "repeat its own command to go on, or name a new folder"
         )
-    if other_versions := differing(made_with, versions()):
+    if other_versions := differing(begun_with, versions()):
         raise UserError(
             f"--out {pieces.parent} was begun by another version ({other_versions}); a set is of "
             "one version: go on with that one, or name a new folder"

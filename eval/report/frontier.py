@@ -84,7 +84,7 @@ def audit(data: Data) -> Section:
     says = [sentence(w) for w in data["verdicts"][first].get("audit", {}).values()]
     starved = data["titles"]["class"]["starved"]
     return Section(
-        "audit",
+        "who-pays",
         "Who pays",
         "Audit",
         f"By class at {most:g} × capacity: who is turned away, degraded or starved, and who had "

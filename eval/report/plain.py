@@ -53,7 +53,8 @@ def sections(data: Data, palette: Palette, is_first: bool = True) -> list[Sectio
                 lead=lead,
             )
         ]
-    return [_verdict(data, palette), _tails(data, palette), _cost(data, palette), _audit(data)]
+    waits = [_tails(data, palette)] if _classes(data) else []  # nobody came, nobody waited
+    return [_verdict(data, palette), *waits, _cost(data, palette), _audit(data)]
 
 
 def _verdict(data: Data, palette: Palette) -> Section:
