@@ -2,8 +2,8 @@
 
 View to plan is timed in a process of its own, on one core, as the engine asks for it on replay, and
 only in iterations in which the controller decides: in the others it holds what it decided before.
-Between two decisions the engine's own work empties the caches, as it does in serving; what that
-costs is told by asking again and again about the last view.
+Between two decisions the engine does its own work, as in serving, which likely empties caches. How
+long it takes without is told by asking again and again about the last view, whose clock stands.
 """
 
 from __future__ import annotations

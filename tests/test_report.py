@@ -56,6 +56,14 @@ def test_an_unfinished_part_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.parametrize("name", ["adaptation.unfinished", "matrix.pieces"])
+def test_a_run_that_was_cut_is_refused(tmp_path: Path, name: str) -> None:
+    report_folder.write(tmp_path, "frontier")
+    (tmp_path / name).mkdir()
+    with pytest.raises(UserError, match=f"holds an unfinished run .{name}.: repeat its command"):
+        write_report(tmp_path)
+
+
 def test_parts_of_two_versions_are_refused(tmp_path: Path) -> None:
     report_folder.write(tmp_path, "matrix", "frontier")
     changed(tmp_path, "frontier", versions={**report_folder.VERSIONS, "revision": "def"})

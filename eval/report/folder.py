@@ -35,6 +35,12 @@ def read_folder(folder: Path) -> Found:
     Refused are a folder without results, an unfinished part, and parts that different versions
     made: their figures are not to be set side by side.
     """
+    for begun in (*sorted(folder.glob("*.unfinished")), folder / "matrix.pieces"):
+        if begun.is_dir():
+            raise UserError(
+                f"{folder} holds an unfinished run ({begun.name}): repeat its command, which goes "
+                "on where it was cut, or delete that folder"
+            )
     found = {name: read_summary(folder / f"{name}.json") for name in PARTS if _there(folder, name)}
     for name, needs in ((PLAIN, "controllers"), (FIDELITY, "lines")):
         if _there(folder, name):
